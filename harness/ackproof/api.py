@@ -86,7 +86,8 @@ class Run:
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
-        """Phases, faults, deaths, elections, in order; `t_ns` counts nanoseconds since the run's start."""
+        """Return phases, faults, deaths, elections and so on, in order; `t_ns` is in ns since the run's
+        start. Unreadable lines of the timeline are left out; without a timeline there are no events."""
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
@@ -102,7 +103,8 @@ class Run:
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). Raises `BadInput` without it."""
+        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). Raises `BadInput` if it
+        has no files."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -112,16 +114,17 @@ class Run:
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Make temporary views of this run's tables in a session, classic or Connect; return their DataFrames by name.
 
-        Tables, if the run has them: produced, consumed, transactions, findings, series, timeline, samples, pulse,
-        metrics, batches. Views of these names are replaced. Asking for a missing one raises `BadInput` with the reason.
-        Raises `MissingTool` without the package ackproof_lab.
+        Tables, if the run has them: produced, consumed, transactions, deliveries, commits, membership,
+        offsets_log, findings, series, timeline, samples, pulse, metrics, batches. Views of these names are
+        replaced. Asking for a missing one raises `BadInput` with the reason. Raises `MissingTool` without the
+        package ackproof_lab, `AuditFailed` if Spark fails.
         """
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of docs/quantities.md, a row for each partition ('': all) and window ('': whole run). The
-        value is between `low` and `high` (of a state: least and greatest number); `why`: reason for an infinite bound.
-        `timing`: for a time, the name of the brokers' time-outs."""
+        """Every quantity of docs/quantities.md for which the run collected evidence, a row for each partition ('': all)
+        and window ('': whole run). The value is between `low` and `high` (of a state: least and greatest number);
+        `why`: reason for an infinite bound. `timing`: for a time, the name of the brokers' time-outs."""
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -180,7 +183,8 @@ class Batch:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The worst verdict of all cases; None if the harness failed."""
+        """The worst verdict of all cases and of all expectations over repeats. None if one has no verdict,
+        because the harness failed, and none is FAIL."""
         return self.document.verdict
 
     @property
@@ -217,7 +221,8 @@ class Batch:
         return self._frame(lambda run: run.timeline())
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
-        """Concatenate the tables of all runs. A run that has none (the harness failed early) adds no rows."""
+        """Concatenate the tables of all runs. A run that has none (the harness failed early) adds no rows.
+        Raises `BadInput` if an audited run, or every run, has none."""
         import pandas
 
         found = []
@@ -256,7 +261,7 @@ def plan(
     """Return the cases of experiment files, in order, with every random choice drawn. Nothing is started.
 
     `backend`, `seed`, `repeat` and each of `settings` (`PATH=VALUE`, such as `cluster.kafka=4.2.1`) override the files;
-    `only` names the cases to take (`acks=1` or `acks=1#2`). Raises `BadInput` with every error of the files.
+    `only` names the cases to take (`acks=1` or `acks=1#2`). Raises `BadInput` with the errors of the first wrong file.
     """
     from ackproof.run.options import BatchOptions, plan_cases
 
@@ -290,10 +295,10 @@ def run(
 
     `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
     `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `out`:
-    folder or URI for the batch. `keep_data` keeps the brokers' data, `simulate` also simulates each case. `progress`
-    gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before anything is started
-    if files, tools or the machine do not allow the run. A KeyboardInterrupt ends all that was started and is raised
-    again.
+    folder or URI in which the batch gets a folder. `keep_data` keeps the brokers' data, `simulate` also simulates each
+    case. `progress` gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before
+    anything is started if files, tools or the machine do not allow the run, and later if every case was refused. A
+    KeyboardInterrupt ends all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -328,10 +333,11 @@ def audit(
 ) -> list[AuditResult]:
     """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    One Spark job reads all folders; the results are in their order. `spark` (classic or Connect), or the active
-    session, is used and left running. Otherwise a session is started: on all local cores, at `master`
-    (`spark://host:7077`) or at `remote` (`sc://host:15002`), with `conf` over spark-defaults.conf. A result says what
-    is wrong with its folder. Raises `MissingTool` without Java.
+    One Spark job reads all folders; the results are in their order, and are also written into the folders
+    (`audit.json`, findings, series). `spark` (classic or Connect), or the active session, is used and left
+    running. Otherwise a session is started: on all local cores, at `master` (`spark://host:7077`) or at
+    `remote` (`sc://host:15002`), with `conf` over spark-defaults.conf. A result says what is wrong with its
+    folder. Raises `MissingTool` if Spark needs Java and there is none.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import prepare_audit
@@ -342,9 +348,9 @@ def audit(
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
     """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not audited yet are
-    audited first, and the report is written again. `progress` gets each long step in words. Raises `BadInput` for
-    another folder, and for a single run that was not audited.
-    """
+    audited first, and the report is written again. `progress` gets each long step in words. A run whose files were
+    changed after its end is INCONCLUSIVE. Raises `BadInput` for another folder, and for a single unchanged run that was
+    not audited."""
     from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()

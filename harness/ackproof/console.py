@@ -1,5 +1,5 @@
-"""The only module that prints. Results and progress go to standard output; with `--json` progress goes to standard
-error.
+"""Output of all commands. Results and the progress of a batch go to standard output; with `--json` only JSON does. All
+other output goes to standard error.
 
 On a terminal: a bar over the cases and one live line. Elsewhere: plain lines. `NO_COLOR` is honoured (by rich). What
 comes from a cluster or a file is untrusted text: control characters are shown, never sent to the terminal.
@@ -39,7 +39,8 @@ _STYLE = {
 
 
 def visible(text: str) -> str:
-    """Return the text with its control characters made visible, so that it cannot steer a terminal."""
+    """Return the text with its control characters made visible, so that it cannot steer a terminal. Newlines stay, tabs
+    become spaces."""
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text.expandtabs(4))
 
 
@@ -256,7 +257,7 @@ class BatchView:
             self._progress.update(self._task, total=self._cases)
 
     def step(self, text: str) -> None:
-        """Show a step before, between or after the cases (downloads, the audit, the report)."""
+        """Show what is being done before, between or after the cases (downloads, the audit, the report)."""
         self._set_status(text)
         if not self._terminal:
             self._say(text)
@@ -274,8 +275,7 @@ class BatchView:
 
     def live(self, acked: int, read: int, isr: str) -> None:
         """Show the numbers of acknowledged and of read records of the running case so far, and its ISRs (`isr`, in
-        words).
-        """
+        words). Only a terminal shows them."""
         self._set_status(f"{self._case}  {self._phase}  {acked:,} acked  {read:,} read  ISR {isr}")
 
     def _set_status(self, text: str) -> None:

@@ -105,7 +105,7 @@ class FoundClass:
     story: tuple[str, ...]
     steps: tuple[StoryStep, ...]
     way: tuple[StoryLine, ...] = ()
-    """The counterexample with the states of the model after each step."""
+    """The counterexample with what each step changes in the state of the model."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def world_of(scope: Scope) -> World:
 
 def _rules_title(title: str, taken_away: Sequence[str]) -> str:
     """Return the title of the rules, followed by the names of the protections that are switched off: `Kafka
-    4.1 without fencing`."""
+    4.1 without fetch fencing`."""
     return title + (f" without {', '.join(taken_away)}" if taken_away else "")
 
 

@@ -16,8 +16,7 @@ from ackproof_model.replay.metadata import conform
 QUICK_GROUP_STATES: Final = 3_000
 """Like `QUICK_STATES`, for the worlds of a consumer group."""
 QUICK_STATES: Final = 20_000
-"""Distinct states per world: a quarter of a second on an idle core. Cached results of `ackproof predict` are used too.
-"""
+"""Limit of distinct states per world: a quarter of a second on an idle core."""
 
 
 class ReferenceOracle(Oracle):
@@ -27,8 +26,8 @@ class ReferenceOracle(Oracle):
         """Predict the anomalies that are possible in an audited run, by its timeline and metadata log. If `run` is
         None: under the faults that the case plans.
 
-        Without a run the search visits at most `QUICK_STATES` states, unless cached answers have more. Raises
-        `BadInput` for broken files.
+        Without a run the search is limited to `QUICK_STATES` states, unless the answers for the usual limit
+        are cached for each of the case's scopes: then these are used. Raises `BadInput` for broken files.
         """
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))

@@ -53,7 +53,7 @@ class Leader(NamedTuple):
 class Follower(NamedTuple):
     """A replica that follows. `leader`: the broker that it follows, or NO_LEADER; `epoch`: the leader epoch.
 
-    `truncating`: it may not fetch before its log agrees with its leader's (until KIP-595). `remembered`: the
+    `truncating`: it may not fetch before its log agrees with its leader's (before KIP-595). `remembered`: the
     followers' fetch positions from its own time as leader. Only rules without `reset_followers` fill it.
     """
 

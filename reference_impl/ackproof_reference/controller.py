@@ -14,9 +14,9 @@ from ackproof_reference.rules import Rules
 
 
 def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Return the metadata after a broker's session ran out (handleBrokerFenced). The broker is fenced and leaves the
-    ISR, and the partition gets another leader, or none if no replica may lead. In ZooKeeper mode, its ephemeral node is
-    gone.
+    """Return the metadata after a broker's session ran out (handleBrokerFenced). The broker is fenced and
+    leaves the ISR. If it led, the partition gets another leader, or none if no replica may lead. In ZooKeeper
+    mode, this is the end of its ephemeral node.
 
     Without ELR the last member of an ISR stays in it.
     """
@@ -91,11 +91,10 @@ def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
-    """Change the ISR as its leader proposes, or refuse
-    (ReplicationControlManager.validateAlterPartitionData).
+    """Change the ISR as its leader proposes, or refuse (ReplicationControlManager.validateAlterPartitionData).
 
-    Returns the metadata, unchanged if refused, and the answer to the leader. A leader after an unclean
-    election proposes that it has recovered: Kafka inspects no log (KIP-704).
+    Returns the metadata, unchanged if refused, and the answer to the leader. An accepted proposal also ends the
+    recovery after an unclean election: Kafka inspects no log (KIP-704).
     """
     partition = metadata.partition
     error = _invalid(metadata, request, rules)
@@ -184,9 +183,9 @@ def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
     """Return the metadata after a reassignment was cancelled: with the original replicas, and those of them in the ISR
     (KIP-455). Without a reassignment nothing changes.
 
-    Removing replicas raises the leader epoch under any leader (cancelPartitionReassignment). If only added replicas are
-    in sync, the first original replica becomes the ISR if unclean elections are allowed; else the reassignment goes on
-    (PartitionReassignmentRevert).
+    If replicas had been added, the leader epoch rises even if the leader stays (cancelPartitionReassignment).
+    If only added replicas are in sync, the first original replica becomes the ISR if unclean elections are
+    allowed; else the reassignment goes on (PartitionReassignmentRevert).
     """
     old = metadata.partition
     if not old.adding and not old.removing:

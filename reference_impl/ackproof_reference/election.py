@@ -123,8 +123,9 @@ def _elect(
 ) -> tuple[int, bool]:
     """Return the leader, and True if the election was clean (electAnyLeader, electPreferredLeader).
 
-    In this order: the present leader, if it still may lead; the first of the order in the ISR, or in the ELR if the ISR
-    is empty; the last known leader if both are empty; with unclean elections any live replica; no leader.
+    In this order: with PREFERRED, the first of `order`, if it may lead; the present leader, if it still may
+    lead; the first of `order` in the ISR, or in the ELR if the ISR is empty; the last known leader if both
+    are empty; with UNCLEAN any live replica; NO_LEADER, which counts as clean.
     """
     old = metadata.partition
 
@@ -154,7 +155,7 @@ def _elect(
 
 
 def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules, *, led: bool) -> int:
-    """Return the last known leader, which is kept with ELR while there is no leader
+    """Return the last known leader, which is kept with ELR while there is no leader; else NO_LEADER
     (maybeUpdateLastKnownLeader).
 
     `led`: True if this change also writes the leader field.

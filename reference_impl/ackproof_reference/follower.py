@@ -23,9 +23,9 @@ def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerA
     """Return the broker as follower of the leader in the metadata, or of none (Partition.makeFollower). If it led, the
     messages refuse the producers that waited (`resign`).
 
-    Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than before. Before
-    KIP-595 the follower first asks the leader where the last epoch ends. Since KIP-595 nothing is truncated before the
-    first answer.
+    Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than
+    before. From KIP-101 until KIP-595 the follower first asks the leader where the follower's last epoch
+    ends. Since KIP-595 it fetches at once, and the answer says where to truncate.
     """
     partition = metadata.partition
     log = broker.log
@@ -115,8 +115,8 @@ def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> BrokerAndM
 def _divergence(log: Log, epoch: int, end: int) -> int:
     """Return the offset to truncate to if the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
 
-    If the follower knows the epoch: the lower of both ends of it. Else: the end of the newest epoch below it. If it
-    knows none: `end`. The result is never above the follower's own log end.
+    If the follower knows the epoch: the lower of both ends of it. Else: the end of the newest epoch below it. If all of
+    its epochs are older, or it has none: `end`. The result is never above the follower's own log end.
     """
     own = end_of_epoch(log, epoch)
     if own.start == UNKNOWN:

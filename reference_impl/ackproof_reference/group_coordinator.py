@@ -53,8 +53,8 @@ class Entry(NamedTuple):
 class GroupState(NamedTuple):
     """A group in the coordinator's memory. `epoch`: generation (classic), or group epoch (KIP-848).
 
-    `owner`: member that has the partition (classic), or is to have it (KIP-848). `stored_epoch`: newest generation in
-    the log (classic).
+    `owner`: member that has the partition (classic), or is to have it (KIP-848); NOBODY: none.
+    `stored_epoch`: newest generation in the log (classic).
     """
 
     entries: tuple[Entry | None, ...]
@@ -101,8 +101,8 @@ def _prepare(group: GroupState) -> GroupState:
 
 
 def complete_join(group: GroupState) -> GroupState | None:
-    """Begin the next generation of a classic group. Return None while a member has not rejoined, or if the group has no
-    members."""
+    """Return a classic group with its next generation begun. None if no rebalance is being prepared, a member
+    has not rejoined, or the group has no members."""
     entries = [entry for entry in group.entries if entry is not None]
     if group.phase is not Phase.PREPARING or not entries or not all(entry.joined for entry in entries):
         return None
@@ -112,8 +112,8 @@ def complete_join(group: GroupState) -> GroupState | None:
 def choices(group: GroupState, rules: GroupRules) -> tuple[int, ...]:
     """Return the members to which an assignor may give the partition now. An assignor is free to move it.
 
-    A cooperative assignor gives a partition that another member holds to nobody: that member gives it up first, and
-    joins again (KIP-429).
+    A cooperative assignor leaves the partition with a member that holds it, or gives it to nobody (NOBODY):
+    the holder gives it up first, and joins again (KIP-429).
     """
     if rules.protocol is GroupProtocol.COOPERATIVE:
         holders = tuple(one for one in group.members if (entry := group.entries[one]) and entry.holds)
@@ -137,8 +137,8 @@ def heartbeat(group: GroupState, member: int) -> GroupState:
     """Return the group after a heartbeat of a member, which comes closer to the target assignment (KIP-848,
     `CurrentAssignmentBuilder`).
 
-    The member gets a new epoch, or the partition once no other member holds it. A member that must give the partition
-    up keeps epoch and partition until it has reported that (`revoked`).
+    The member gets the group's epoch, and also the partition if it is to have it and no member holds it. A
+    member that must give the partition up keeps epoch and partition until it has reported that (`revoked`).
     """
     entry = group.entries[member]
     if entry is None or (entry.holds and group.owner != member):
@@ -251,7 +251,7 @@ def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
     record that waits for a marker.
 
     An offset of a transaction counts at its commit marker, unless a later record of the key counts already. A tombstone
-    does not count: nothing is left to compare with.
+    removes the committed offset. The next commit marker after it counts, even if its offset is older.
     """
     counted = -1
     pending: dict[int, int] = {}

@@ -35,9 +35,9 @@ from ackproof_reference.transactions import check_marker, marker_batch
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
     """Begin an epoch at the log end, without knowledge of the followers' logs until they fetch (Partition.makeLeader).
 
-    A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log was not
-    cut meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are refused.
-    Rules without `reset_followers` keep the knowledge in any case.
+    A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log was not cut
+    meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are refused; by rules
+    without `notice_skipped_epochs` it keeps both. Rules without `reset_followers` keep the knowledge in any case.
     """
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)
@@ -211,9 +211,10 @@ def _propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAnd
     """Return the broker, with a proposal that the follower joins the ISR if it has caught up and none is pending
     (Partition.maybeExpandIsr, on each fetch).
 
-    Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true high
-    watermark may lie without this leader knowing it (KIP-320). It must be unfenced (KIP-841) and fetch as the
-    incarnation that the leader's metadata names (KIP-903).
+    Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true
+    high watermark may lie without this leader knowing it (KIP-320). It must be neither fenced nor stopping
+    (KIP-841), and fetch as the incarnation that the leader's metadata names (KIP-903). Rules can switch off
+    each of these checks but the first.
     """
     leader, partition = broker.process.role, broker.process.partition
     assert isinstance(leader, Leader)

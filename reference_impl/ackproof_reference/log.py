@@ -1,7 +1,7 @@
 """A replica's log: batches, leader epochs, high watermark, and how much of it the disk has seen.
 
-Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. All functions return
-a new log. What is here survives a killed process; what `lose_power` cuts does not survive the machine.
+Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. All functions return a
+new log. A log survives the kill of its process; what `lose_power` cuts does not survive a power loss.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Log(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
-        """Newest epoch in the cache; UNKNOWN if there is none."""
+        """Newest leader epoch in the epoch cache; UNKNOWN if the cache is empty."""
         return self.epochs[-1].epoch if self.epochs else UNKNOWN
 
     def below(self, offset: int) -> tuple[Batch, ...]:
@@ -117,8 +117,8 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
     """Return the newest epoch of this log that is not above the given one; `start` of the result is the offset at
     which that epoch ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
 
-    The given epoch itself, with the start of the oldest one, if all epochs of this log are newer. (UNKNOWN,
-    UNKNOWN) if all are older, or the log has none.
+    If all epochs of this log are newer, the result is the given epoch with the start of the oldest one. If
+    all are older, or the log has none, it is (UNKNOWN, UNKNOWN).
     """
     if epoch == UNKNOWN or epoch > log.last_epoch:
         return EpochEntry(UNKNOWN, UNKNOWN)
@@ -134,8 +134,8 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
 def parting(log: Log, leaders: Log) -> int | None:
     """Return the offset at which a follower's log (`log`) diverges from its leader's (`leaders`, KIP-595).
 
-    None if it does not diverge, or has no epoch. UNKNOWN, which `truncate` takes as "all", if its last epoch is
-    newer than all of the leader's.
+    None if the follower's log does not diverge, or has no epoch. UNKNOWN, with which `truncate` removes all,
+    if its last epoch is newer than all of the leader's.
     """
     if log.last_epoch == UNKNOWN:
         return None

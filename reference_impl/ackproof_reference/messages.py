@@ -116,8 +116,9 @@ class AskEpochEnd(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The answer to `AskEpochEnd`. `asked`: the epoch in the request. `end`: an epoch of the leader's log, and its end
-    offset (`start`). (UNKNOWN, UNKNOWN) if the leader has no epoch that late."""
+    """The answer to `AskEpochEnd`. `asked`: the epoch in the request. `end`: the epoch that the leader found
+    (`end_of_epoch`; before KIP-279 `asked`); its `start` is the offset at which that epoch ends. (UNKNOWN,
+    UNKNOWN) if all epochs in the leader's log are older than `asked`."""
 
     follower: int
     leader: int

@@ -32,7 +32,8 @@ class Partition(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A broker's incarnation: its epoch; `fenced`: it may not lead; `stopping`: it is in controlled shutdown."""
+    """One incarnation of a broker. `epoch`: its broker epoch. `fenced`: it may not lead. `stopping`: it is in
+    controlled shutdown and may not lead either."""
 
     broker: int
     epoch: int

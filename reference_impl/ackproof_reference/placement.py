@@ -1,7 +1,7 @@
 """Places the replicas of a new topic: striped over racks and brokers (StripedReplicaPlacer, KIP-36 and KRaft).
 
-Even within one call only; existing partitions never move by themselves. The rack goal outranks an even number of
-partitions for each broker.
+Replicas are spread evenly within one call only: existing partitions are not counted and never move. Spreading
+each partition over racks outranks an even number of partitions for each broker.
 """
 
 from __future__ import annotations

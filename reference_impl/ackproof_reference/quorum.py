@@ -17,9 +17,8 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class QuorumRules:
-    """Raft's protections, each of which can be switched off. Without any of these protections data is lost, or two
-    leaders act.
-    """
+    """Raft's protections, each of which can be switched off. If one of them is off, data can be lost, or two
+    leaders can act."""
 
     votes_for_newer_logs: bool = True
     """A vote goes only to a candidate whose log is at least as new (Raft §5.4.1)."""

@@ -1,6 +1,7 @@
 """Rules: every variant of the protocol as a switch, the protections that can be switched off, and presets by release.
 
-A rule is read where it acts (`leader.py`, `follower.py`, `controller.py`, `election.py`); here stands only what it is.
+A rule is read where it acts (`leader.py`, `follower.py`, `controller.py`, `election.py`); this module only
+says what it is.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Rules:
     # Logs.
     truncation: Truncation = Truncation.ON_FETCH
     fetch_fencing: bool = True
-    """A fetch carries the follower's current leader epoch and is refused by a leader of another one (KIP-320)."""
+    """A fetch carries the follower's current leader epoch, and a leader in another epoch refuses it (KIP-320)."""
     match_responses: bool = True
     """A follower drops a response to a fetch it would not send now (AbstractFetcherThread.processFetchRequest)."""
     bounded_high_watermark: bool = True
@@ -46,7 +47,7 @@ class Rules:
     replicated_by_next_fetch: bool = True
     """A record counts as replicated when the follower fetches the offset after it, not when it was sent."""
     maximal_isr: bool = True
-    """While an ISR change is in flight the high watermark waits for the larger of both sets (KIP-497)."""
+    """While an ISR change is in flight, the high watermark waits for all members of both ISRs (KIP-497)."""
     strict_min_isr: bool = True
     """The high watermark stands still while the ISR is smaller than min.insync.replicas (KAFKA-15583, 3.7)."""
     expand_from_epoch_start: bool = True
@@ -56,8 +57,8 @@ class Rules:
     reset_followers: bool = True
     """A new leader knows nothing of its followers' logs until they fetch in its epoch (Replica.resetReplicaState)."""
     notice_skipped_epochs: bool = True
-    """A broker applies every image by itself. Off: two that come in one delta are one, and a leader that was deposed
-    and elected again between them keeps what it knew of its followers (Partition.makeLeader: `isNewLeader`)."""
+    """A leader that learns in one step that it was deposed and elected again forgets its followers' log ends. Off: it
+    keeps them, as Kafka does if both changes come in one delta (Partition.makeLeader: `isNewLeader`)."""
 
     # The controller.
     alter_partition: bool = True
@@ -104,7 +105,8 @@ class Rules:
     of the transaction before (KAFKA-19446, 4.2).
     """
     coordinator_epochs: bool = True
-    """A marker of an older coordinator than the last one's is refused (ProducerAppendInfo.checkCoordinatorEpoch)."""
+    """A marker is refused if its producer has a marker of a newer coordinator
+    (ProducerAppendInfo.checkCoordinatorEpoch)."""
 
     def effective_min_isr(self, replicas: int) -> int:
         """Return min.insync.replicas, at most the number of replicas (Partition.effectiveMinIsr)."""
@@ -181,8 +183,8 @@ class GroupRules:
     stable_fetch: bool = True
     """OffsetFetch waits for the marker of a pending offset (KIP-447); off: with isolation read_uncommitted."""
     accept_since_assignment: bool = True
-    """KIP-848: an older member epoch is accepted since the one at which the partition was assigned, while the member
-    holds it (KIP-1251, 4.3); off: the epoch must be the member's."""
+    """KIP-848: a commit may name any member epoch since the one at which the partition was assigned, while
+    the member holds it (KIP-1251, 4.3); off: only the member's present epoch."""
     epoch_per_transaction: bool = True
     """Each transaction has its own producer epoch, so that no late request of an older one is taken (KIP-890)."""
 

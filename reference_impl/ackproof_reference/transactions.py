@@ -125,8 +125,8 @@ _COMPLETE = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: S
 
 
 class Transaction(NamedTuple):
-    """The coordinator's state of one transactional id. `epoch`: producer epoch that may write now. `marker_epoch`:
-    producer epoch in the markers.
+    """The coordinator's state of one transactional id. `epoch`: producer epoch that may write now; -1: none
+    was given out yet. `marker_epoch`: producer epoch in the markers.
 
     `partitions`: partitions in the transaction; after the decision, those whose marker is missing. `decided`: all
     partitions that the decision covers. `version`: transaction.version of the client; with 2 each transaction has its
@@ -178,9 +178,8 @@ def add_partition(transaction: Transaction, epoch: int, partition: int) -> tuple
 
 
 def verified(transaction: Transaction, epoch: int, partition: int) -> bool:
-    """Return True if a partition takes part in the open transaction of this producer epoch: the coordinator's
-    answer to a leader that verifies a transaction (KIP-890).
-    """
+    """Return True if a partition belongs to the open transaction of this producer epoch: the coordinator's
+    answer to a leader that verifies a transaction (KIP-890)."""
     return (
         transaction.state is State.ONGOING
         and transaction.epoch == epoch

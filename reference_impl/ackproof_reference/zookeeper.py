@@ -26,8 +26,8 @@ class ZooKeeperRules:
 class Ensemble(NamedTuple):
     """The ZooKeeper ensemble. `sessions`: brokers with live sessions. `ids`: brokers with a node in `/brokers/ids`.
 
-    `watches`: brokers that watch `/controller`. `controller`, `leader`: NOBODY if there is none. `state_epoch`:
-    controller epoch that wrote the partition's state last. `state_version`: version of the state node.
+    `watches`: brokers that watch `/controller`. `controller`, `leader` (of the partition): NOBODY if there is none.
+    `state_epoch`: controller epoch that wrote the partition's state last. `state_version`: version of the state node.
     """
 
     sessions: tuple[int, ...]

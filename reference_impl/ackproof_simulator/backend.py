@@ -102,11 +102,11 @@ class _Recorder:
 
 
 def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = None) -> Simulation:
-    """Run one case in virtual time and leave its run directory. The ledgers follow from the case and its seed
-    alone.
+    """Run one case in virtual time, write its run directory, and return the finished simulation. The ledgers follow
+    from the case and its seed alone.
 
-    `replay`: the command line that repeats the run. `tell` is called with each event of the timeline, in order,
-    once the simulation is over.
+    `replay`: the command line that repeats the run. `tell` is called with each event of the timeline, in order, once
+    the simulation is over. Raises ValueError for a release without rules, OSError if a file cannot be written.
     """
     run.path.mkdir(parents=True, exist_ok=True)
     wall_ns = time.time_ns()

@@ -72,7 +72,8 @@ class Timing:
     quorum_timeout: int
     quorum_jitter: int
     quorum_election: int
-    """controller.quorum.election.timeout.ms: a voter without a leader waits for one to two of it."""
+    """controller.quorum.election.timeout.ms. After the active controller has resigned, an election follows in
+    two to three times this."""
     flush_every: int
     """Number of records between two fsyncs of a log; by default Kafka leaves flushing to the operating
     system.
@@ -111,7 +112,7 @@ class Timing:
     counters: int = 50 * MS
     """Longest time in ns until a trigger sees a changed counter of the clients."""
     sampling: int = 200 * MS
-    """Nanoseconds between two samples of ISR and lag."""
+    """Longest time in ns until a trigger sees a changed ISR, lag or other sampled state: samples are that far apart."""
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:

@@ -69,9 +69,8 @@ class Control:
         self.starting: set[int] = set()
         """Nodes whose process runs but does not answer yet, such as brokers before their registration."""
         self.born = dict.fromkeys((*brokers, *controllers), 0)
-        """By node: how often its process was started or killed. A delayed action is dropped if the number has
-        changed.
-        """
+        """By node: how often its process was started or ended. A delayed action is dropped if the number has
+        changed."""
 
     # -- reaching each other ------------------------------------------------------------------------------------
 
@@ -89,8 +88,8 @@ class Control:
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
-        """Return True if a broker's heartbeats arrive at the active controller; False also if no controller is
-        active."""
+        """Return True if a broker's heartbeats arrive at the active controller. False also if no controller is active,
+        or if the broker knows only an earlier one, because its metadata log is on a frozen disk."""
         if self.active == NOBODY or self.disks.knew.get(broker, self.active) != self.active:
             return False
         if broker == self.active:
@@ -215,7 +214,8 @@ class Control:
         self.journal.note(BrokerChanged, node=broker, broker_epoch=epoch, **changed)
 
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
-        """Send a leader's ISR proposal to the controller, repeatedly until it is answered."""
+        """Send a leader's ISR proposal to the active controller. If that fails, try again every `RETRY` ns
+        while the proposal is unanswered."""
         if self.active == NOBODY or not self._host(leader).running:
             self.clock.call_after(RETRY, self._alter_again, partition, leader, request)
             return

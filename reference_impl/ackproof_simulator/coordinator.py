@@ -34,7 +34,8 @@ WRITE_NS: Final = 2 * MS
 """Nanoseconds to write a decision to the transaction log and replicate it. The answer comes after it."""
 SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 AGAIN_NS: Final = 20 * MS
-"""Nanoseconds between two checks of markers in flight, and between two attempts to send the others."""
+"""Nanoseconds between two attempts to send markers while none is in flight, and until a client is answered
+`NOT_COORDINATOR` because it cannot reach a coordinator."""
 Step: TypeAlias = Callable[[Transaction], tuple[Transaction, Error]]
 """Changes a transaction as its coordinator; returns it with the error for the client."""
 Answer: TypeAlias = Callable[[Error, int], None]
@@ -173,9 +174,9 @@ class Coordinator:
         )
 
     def _expire(self, slot: int, since: int) -> None:
-        """Abort the transaction of an id that is open since `since` (ns), and fence its producer, because
-        transaction.timeout.ms has passed. Does nothing if it has ended since; tries again later if there is no
-        coordinator."""
+        """Abort transaction number `since` (`_Known.since`) of an id, and fence its producer, because
+        transaction.timeout.ms has passed. Does nothing if this transaction has ended; tries again later if
+        there is no coordinator."""
         known = self._known[slot]
         if known.since != since or known.transaction.state is not State.ONGOING:
             return

@@ -88,8 +88,8 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """End one freeze of a log dir. After the last freeze, run the actions that waited, in their order. Actions of
-        processes that have ended are dropped."""
+        """End one freeze of a log dir. After the last freeze, run what waited: first the writes, then
+        metadata updates, then requests. Actions of processes that have ended are dropped."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -183,7 +183,8 @@ class Disks:
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
         """Queue a metadata image that broker `at` cannot apply yet, and return True: `act` is called after the wait.
 
-        Else return False. The image waits for the broker's metadata log, or for a replica that is waiting for its disk.
+        Else return False. The image waits for the broker's metadata log, for a replica that is waiting for
+        its disk, or for an earlier image that waits.
         """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False

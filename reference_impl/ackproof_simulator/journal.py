@@ -59,7 +59,7 @@ class Journal:
         self.topic_ids: dict[str, str] = {}
         """Topic id of the newest incarnation of each topic."""
         self.moving = False
-        """True if a replica is in another log dir of its broker; the partition's next change reports it."""
+        """True if a replica has just moved to another log dir of its broker; the next recorded change reports it."""
 
     def begin(
         self,

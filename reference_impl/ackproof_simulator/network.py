@@ -33,7 +33,7 @@ class Host:
     SIGSTOP.
 
     `life`: how often it has ended; messages to an earlier life are dropped. `inbox`: actions that wait while it is
-    paused, as (`life`, action, its arguments). `broken` is called with each lost connection.
+    paused, as (`life`, action, its arguments). `broken` is called with each lost connection that this process opened.
     """
 
     id: int
@@ -80,7 +80,7 @@ class Connection:
     slow_closes: list[int] = field(default_factory=list)
     """Delays in ns after which the opener notices the end of the connection, one per fault."""
     stuck: list[list[Unsent]] = field(default_factory=lambda: [[], []])
-    """Per direction, a large packet that never arrives, and the messages after it."""
+    """Per direction: a packet too large to pass, and the messages after it, which cannot overtake it."""
     lingers: bool = False
     """True if the connection has ended and its opener has not noticed yet."""
     plain: bool = True
@@ -105,7 +105,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """True if a message sent now would arrive at a process that can answer."""
+        """True if the connection is open, and the processes at both ends run and are not paused."""
         return self.open and self.acceptor.running and self.opener.running
 
 
@@ -299,8 +299,8 @@ class PendingProduce(NamedTuple):
     """A produce request that waits at its leader. `connection`: its connection. `generation`: the connection's
     generation at the arrival of the request.
 
-    `attempt`: the client's batch. `since`: time of arrival; `request_timeout`: longest wait that the client allows;
-    both in ns.
+    `attempt`: the client's batch. `since`: time of arrival in ns. `request_timeout`: longest wait in ns that the client
+    allows.
     """
 
     client: Producer

@@ -1,4 +1,4 @@
-"""One partition in virtual time: the reference's brokers, and the times of their steps.
+"""One partition in virtual time: brokers of `ackproof_reference`, and the times at which each takes its steps.
 
 A follower fetches again as soon as it has an answer. A leader without new records lets the fetch wait (`parked`); it
 answers on the next append, or after replica.fetch.wait.max.ms if its high watermark has moved. While nothing happens no
@@ -52,10 +52,10 @@ REQUEST_BYTES = 120
 @dataclass
 class PartitionRun:
     """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later.
-    In its methods `at` is the id of a broker. By broker: `tokens`, number of its newest fetch; `parked`, its fetch
-    that waits at the leader; `caught`, its fetches as the leader sees them; `proposed`, its unanswered ISR proposal.
-    `asked`: by leader, producer and sequence, the produce requests that wait there. `timed`: leaders at which a
-    check for timed-out requests is scheduled."""
+    In its methods `at` is the id of a broker. Four dicts are by broker: `tokens` has the number of its newest fetch,
+    `parked` its fetch that waits at the leader, `caught` the leader's record of its fetches, `proposed` its unanswered
+    ISR proposal. `asked`: the produce requests that wait at a leader, by (leader, producer, sequence). `timed`: leaders
+    at which a check for timed-out requests is scheduled."""
 
     topic: str
     number: int

@@ -49,8 +49,8 @@ class ClientBatch:
     Its records have seqs `first`, `first + step`, …, `count` in all. `place`: index in `Producer.lines`. `number`:
     position among the producer's batches, from 0. `offset`: offset of the first record, -1 if not acknowledged.
     `error`: error code of Kafka or librdkafka, 0: none. `done`: when the outcome was known, -1 before. `sends`: how
-    often it was sent; `tries`: how often it failed and was tried again. `epoch`, `sequence`: producer epoch (-1: no
-    idempotence) and sequence number of its first record.
+    often it was sent; `tries`: how often it failed, except with NOT_LEADER_OR_FOLLOWER. `epoch`, `sequence`: producer
+    epoch (-1: no idempotence) and sequence number of its first record.
     """
 
     producer: int
@@ -59,7 +59,7 @@ class ClientBatch:
     step: int
     count: int
     made: int
-    """Time in ns at which its first record was handed to the library."""
+    """Time in ns at which its first record was passed to the client library."""
     number: int
     outcome: Outcome | None = None
     error: int = 0
@@ -97,7 +97,7 @@ class Line:
 
 
 Tell: TypeAlias = Callable[[ClientBatch, PartitionRun], None]
-"""Callback for every batch whose outcome is known."""
+"""Called with a batch, once its outcome is known, and the batch's partition."""
 
 
 class Producer:
@@ -178,8 +178,8 @@ class Producer:
         self.clock.call_after(self._least, self.host.do, self._make)
 
     def _deal(self, due: int) -> None:
-        """Create the records that are due (numbers below `due`), as far as the queue has room, and put them round-robin
-        into the partitions' queues."""
+        """Create the records with seqs below `due`, at most `MOST_RECORDS` per partition, and put them round-robin into
+        the partitions' queues."""
         start, places = self.made, len(self.lines)
         self.made = stop = min(due, start + MOST_RECORDS * places)
         for place, line in enumerate(self.lines):
@@ -209,7 +209,8 @@ class Producer:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send a partition's queued batches, in order, up to `in_flight` at a time; else wait, and try again."""
+        """Send a partition's queued batches in order, while fewer than `in_flight` are in flight. Without a leader that
+        can be reached, try again later."""
         now = self.clock.now
         if now < line.waits_until:
             self._arm(line)

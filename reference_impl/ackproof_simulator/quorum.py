@@ -4,9 +4,9 @@ With ZooKeeper the voters are its servers. The quorum is in one of three states:
 
 * **active**: `active` is a node that reaches a majority, and a majority can write to disk.
 * **stalled**: `standing_still` is the last active node. It still reaches a majority, but frozen disks keep it from
-  committing. It is active again if the disks recover before the election time-out; else another node is elected.
-* **leaderless**: both are `NOBODY`. An election is pending; if no node could be elected when it was due, `look` elects
-  the first node that can be.
+  committing. It is active again if the disks recover before the election time-out; else another node is elected. If
+  none could be, the next `look` calls an election without a time-out.
+* **leaderless**: both are `NOBODY`. An election is pending; each `look` postpones it by a whole time-out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Quorum:
         self.dynamic = False
         """True if kraft.version is 1, so that voters can change."""
         self._overdue = False
-        """True if an election was due and no node could be elected: the next eligible node is elected at once."""
+        """True if an election was due and no node could be elected. A stalled quorum then elects the next eligible node
+        without a time-out."""
         self._electing = 0
 
     @property
@@ -60,8 +61,8 @@ class Quorum:
         return self.active if self.active != NOBODY else self.standing_still
 
     def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
-        """Return True if a controller takes part and exchanges messages with a majority of `voters`, itself included
-        (None: of the present voters)."""
+        """Return True if a controller's process runs, and exchanges messages with a majority of `voters` (None: of the
+        present voters). It counts itself."""
         if not self._takes_part(node):
             return False
         among = self.voters if voters is None else voters
@@ -100,7 +101,8 @@ class Quorum:
         """Update the active controller; call it after a change of a process, a link, a disk or the voters.
 
         A controller that may not lead any more is deposed, and an election is called. A stalled controller that can
-        commit again is active again, unless an election is overdue: that one is held at once.
+        commit again is active again, unless an election is overdue: that one is held at once. With neither an active
+        nor a stalled controller, the pending election is postponed by a whole time-out.
         """
         if self.active != NOBODY:
             if not self._may_lead(self.active):

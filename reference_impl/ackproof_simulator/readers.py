@@ -19,7 +19,7 @@ from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import newest_known
 
 POLL = 5 * MS
-"""Longest time in ns from a new high watermark until a reader has the records (fetch and poll)."""
+"""Range in ns of the random part of the time from a new high watermark until a reader has the records (fetch, poll)."""
 
 
 class ReadBatch(NamedTuple):
@@ -44,9 +44,9 @@ class _Position:
 
 @dataclass
 class Reader:
-    """One simulated consumer that reads all partitions while the run goes on. `positions`: next offset, by index of the
-    partition. `handed`: the batches that the consumer has read, in order. `assignment`: number of its present
-    assignment, counted from 1."""
+    """One simulated consumer that reads all partitions while the run goes on. `positions`: one per partition, with the
+    next offset and the leader that it reads from. `handed`: the batches that the consumer has read, in order.
+    `assignment`: number of its present assignment, from 1; each reset raises it."""
 
     number: int
     host: Host
@@ -69,8 +69,8 @@ class Reader:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """Continue with the new partition `after` of a topic that was deleted and created again, from offset
-        0."""
+        """Record a reset, and continue from offset 0 with `after`, the new partition of a topic that was deleted and
+        created again."""
         for position in self.positions:
             if position.partition is before:
                 self._reset(position, 0, 0, 0)
@@ -95,7 +95,7 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Schedule a request for metadata of a partition of which a broker has learned another leader."""
+        """Schedule a request for metadata of a partition of which a broker has newer metadata."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

@@ -29,7 +29,8 @@ from ackproof_simulator.world import Setting, World, make_world
 REST_NS = SECOND
 LOOK_NS = 10 * MS
 FLUSH_MARGIN_NS = SECOND
-"""Time beyond the delivery time-out for which producers may finish; then their other records are purged."""
+"""Nanoseconds beyond the delivery time-out in which producers may finish; records without an outcome are then purged.
+"""
 FETCH_BATCHES = 1_000_000
 """Number of batches in one fetch response: no limit in practice. The explorer's default is 1."""
 LIMIT_NS = 3600 * SECOND

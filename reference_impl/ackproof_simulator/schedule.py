@@ -33,12 +33,13 @@ from ackproof_simulator.world import World
 
 LOOK_NS = 10 * MS
 CONFIRM_NS = 12 * MS
-"""Nanoseconds from a fault to its confirmation: the time to read /proc."""
+"""Nanoseconds from a fault to the first check of its effect, and between two checks: the time to read /proc."""
 NOTICE_NS = 10 * MS
 """Nanoseconds from a fault's confirmation until a chained fault has resolved its targets and struck."""
 
 Say: TypeAlias = Callable[[EventDetail, int | None], None]
-"""Records an event of now; the second argument is the number of the fault."""
+"""Records an event of the timeline at the present virtual time; the second argument is the number of its fault, or
+None."""
 
 
 class Schedule:
@@ -70,13 +71,14 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """Note that the load ends, and fail the faults that wait for a state trigger: none can fire any more."""
+        """Note that the load ends, and fail the faults that may wait forever: for a state trigger without `at_latest`,
+        or for a fault that does."""
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Begin to heal all active faults; `over` tells when they have healed. Faults whose trigger has not fired are
-        never started."""
+        """Begin to heal all active faults; `over` is True once they have recovered or failed. First fail the faults
+        whose trigger can never fire any more."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
@@ -145,7 +147,7 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Schedule the faults that come `after` this stage of the fault `first` (chained faults)."""
+        """Schedule the chained faults (trigger `after:`) that the last step of the fault `first` starts."""
         for life in chained_faults(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS

@@ -133,8 +133,8 @@ def simulate_beside(run: CaseDir) -> None:
     """Simulate the case of a run that was made elsewhere, up to 60 times in about 1.5 s, and write `simulation.json`
     for the report.
 
-    No verdict depends on it. Nothing is written if the model cannot simulate the case. Raises `BadInput` for a broken
-    `case.json`.
+    No verdict depends on it. Write nothing if the model cannot simulate the case, or if the run used a cluster that
+    someone else runs. Raises `BadInput` for a missing or broken `case.json`.
     """
     case = case_from_json(CaseFile.load(run.case_json).resolved)
     if case.experiment.ground.foreign or lacks(case.experiment) is not None:
@@ -183,7 +183,7 @@ def _summed(
 
 
 def _coarseness(case: Case) -> float:
-    """Return the approximate number of records per batch, the resolution of counts in a simulated run."""
+    """Return the number of records that all producers together gather in one linger, the resolution of counts."""
     producers = case.experiment.workload.producers
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
@@ -251,8 +251,9 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
 
 
 def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
-    """Search for fewer faults that still show a finding. `what`: a quantity of `Counts`. `seed`: the case's own seed.
-    None if the case does not show the finding, or has no fault. About 200 schedules are simulated at most."""
+    """Search for few faults of a case that still show a finding; return all of them if fewer do not. `what`: a quantity
+    of `Counts`. `seed`: the case's own seed. None if the case does not show the finding, or none of its faults began.
+    About 200 schedules are simulated at most."""
     setting = setting_of(case)
     first = Simulation(setting, case)
     first.run()

@@ -1,4 +1,4 @@
-"""A transactional producer in virtual time: `ackproof.clients.librdkafka.sending` on librdkafka's behaviour.
+"""A transactional producer in virtual time. It behaves as `ackproof.clients.librdkafka.sending` does on librdkafka.
 
 It runs one transaction after the other, of `transaction_size` records each: begin, fill, flush, then commit or (a share
 of them, on purpose) abort. librdkafka speaks the first transaction protocol: a producer epoch lasts until an error.
@@ -70,8 +70,8 @@ class TransactionalProducer(Producer):
     ) -> None:
         """Set the transactional id of the producer. Call it once, before the start. `slot`: number of the id.
 
-        `seed`: seed of the random choice between commit and abort. `ended_by_itself` is called when the producer has
-        given up or was fenced, but not once the run has closed it, nor if a fault had it fenced.
+        `seed`: seed of the random choice between commit and abort. `ended_by_itself` is called with the producer once
+        that has given up or was fenced; not after the run has closed it, and not if a fault had it fenced.
         """
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator
@@ -88,7 +88,7 @@ class TransactionalProducer(Producer):
         when it ends.
         """
         self.handed: list[tuple[int, int]] = []
-        """Pairs of (seq, time in ns): the records below seq had been handed to the library at that time."""
+        """Pairs (seq, time in ns), in order: at that time all records below seq had been passed to the library."""
         self.size = self.spec.transaction_size or 1
         self.bound = seconds(self.spec.delivery_timeout) + 10 * SECOND
 

@@ -1,7 +1,7 @@
 """Reports: a batch folder → `report.html`, `junit.xml`, `summary.md`.
 
 Belongs here: how facts on disk look to a reader. Does not belong here: counting (audit), deciding (judge), running.
-It reads run directories through `ackproof.rundir` and nothing else; what is absent there is said to be absent.
+It reads run directories through `ackproof.rundir` and `ackproof.quantities`. The reports name each file that is absent.
 
 ::
 
@@ -17,7 +17,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     facts          all of a case, gathered once
     answer         the one sentence; cells: cases on the axes of their matrix; wording: numbers and times in words
     picture        data of the charts, lanes of bars; views, embedding, page → report.html
-    summaries      junit.xml and summary.md; gate: several Kafkas in one summary
+    summaries      junit.xml and summary.md; gate: several Kafka versions in one summary
     one_record     `ackproof explain`: one record through all files
     reference, story, comparison_pages   pages of their own
 """

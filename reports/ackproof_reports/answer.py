@@ -29,7 +29,7 @@ _GONE: Final = tuple(
 
 @dataclass(frozen=True)
 class Clause:
-    """One part of a headline, such as "acks=1 lost 12 records". `who`: the settings; '' for all settings.
+    """One part of a headline, such as "acks=1 lost 12 records". `who`: its subject, the settings; '' if `what` has it.
 
     `what`: the verb and its object. `when`: the faults, '' to leave them out. `note`: a remark, with the punctuation
     before it. `tone`: good, bad, warn or plain.
@@ -235,8 +235,8 @@ def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 
 def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tuple[list[Cell], str]]:
-    """Yield (cells, text) for each group of cells that have findings of the same of these `classes`. The text has their
-    counts over all repeats."""
+    """Group the cells by the `classes` of which they have findings, and yield (cells, text) for each group. The text
+    has the counts of these classes over all repeats. Cells without such findings are left out."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         shown = tuple(name for name in classes if any(run.counts.get(name, 0) for run in cell.judged))

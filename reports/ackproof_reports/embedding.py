@@ -89,9 +89,7 @@ class Block:
 
 
 MOST_FILES: Final = 400
-"""Greatest number of files of one folder that are linked one by one; the folder's own link leads to the
-others.
-"""
+"""Greatest number of files of one run that are linked one by one; the link to the run's folder leads to the others."""
 
 
 @dataclass(frozen=True)

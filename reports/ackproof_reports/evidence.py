@@ -98,7 +98,8 @@ def _list_texts(opinions: Sequence[JudgedOpinion]) -> str:
 
 
 def evidence_of(case: CaseView, course: Course) -> list[Piece]:
-    """Return each kind of evidence that a verdict needs with its state, in the order of docs/architecture.md."""
+    """Return the rows of the table of evidence: each kind that a verdict needs, with its state; then what else the
+    judge objected to; then whether the machine kept up with the load."""
     weighed = _Weighed(case)
     rows = [
         weighed.piece(

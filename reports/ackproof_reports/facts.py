@@ -51,9 +51,8 @@ class CaseFacts:
 
     @property
     def gap_ms(self) -> float | None:
-        """The longest time between two acks of one partition, in ms. None if no partition has two acks, or if
-        a soak deleted some.
-        """
+        """The longest time between two acks of one partition, in ms. None without a series, if no partition has two
+        acks, or if a soak deleted parts of the ledgers."""
         return self._longest[1] if self._longest else None
 
     @property

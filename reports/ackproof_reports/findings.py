@@ -26,9 +26,9 @@ SPANS: Final = 600
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one class in one partition. If their offsets are unknown: all findings of one producer in the
-    partition, by seq. `producer`: None if the numbers are offsets. `first`, `last`: least and greatest offset or
-    seq."""
+    """Findings of one class in one partition: all whose offsets are known, or of one producer all whose offsets are
+    unknown. The latter are numbered by seq. `producer`: None if the numbers are offsets. `first`, `last`: least and
+    greatest offset or seq."""
 
     anomaly: str
     topic: str
@@ -137,7 +137,8 @@ class Line:
 
     @property
     def detail(self) -> str:
-        """Return the offsets of a duplicate's other copies as text, or the detail of another finding."""
+        """Return the offsets of the other copies as text, if these are duplicates with a copy in the same partition;
+        else the findings' detail."""
         others = [row["other"] for row in self.rows if row["other"] >= 0]
         if not others:
             return one_line(str(self.rows[0]["detail"]))
@@ -169,9 +170,8 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 
 def _follows(row: Row, before: Row) -> bool:
-    """Return True if a row belongs on the line of the row before: its offset is a neighbour or, without
-    offsets, its producer is the same.
-    """
+    """Return True if a row belongs on the line of the row before: class, partition and detail are the same, and its
+    offset is a neighbour or, without offsets, its producer is the same."""
     if any(row[name] != before[name] for name in _SAME):
         return False
     step = row["offset"] - before["offset"]
@@ -197,7 +197,8 @@ class CaseFindings:
     """One group for each of the `RANGED` classes and each partition."""
     ranged_all: bool = True
     rows: pa.Table | None = None
-    """Findings to embed in the page, with the columns of `FINDINGS`."""
+    """Findings to embed in the page, with the columns of `FINDINGS`, and `other` after `with_copies`. None if there are
+    none."""
 
     @property
     def lost(self) -> tuple[Group, ...]:

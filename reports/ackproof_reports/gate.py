@@ -1,4 +1,5 @@
-"""Result of a gate over experiments: one answer, a table of cases × Kafkas, and GitHub's annotations and outputs."""
+"""Result of a gate over experiments: one answer, a table of cases × Kafka versions, and GitHub's annotations and
+outputs."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _CUT: Final = "\n\nThis summary is cut: GitHub does not show a longer one. The r
 
 class GateRow(NamedTuple):
     """Result of a case, or of an expectation over repeats, on one Kafka version. `lost`: number of lost records; None:
-    not counted. `why`: the first reason of the verdict, or why losses are allowed."""
+    not counted. `why`: the first reason of the verdict, the error, or why losses are allowed; '' without any."""
 
     title: str
     state: State
@@ -136,8 +137,8 @@ class GateResult:
             yield f"| {markdown(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
 
     def _notes(self) -> Iterator[str]:
-        """Yield a line of Markdown for each problem of a Kafka on which nothing ran. Then for each limit that was
-        exceeded or, without these, each certain difference from the first Kafka."""
+        """Yield lines of Markdown: each problem of a Kafka version on which nothing ran, then each quantity beyond the
+        limit. If no quantity is beyond it: each certain difference from the first version, except in counts."""
         told = [str(one) for column in self.columns if column.batch is None for one in column.problems]
         if (found := self.comparison) is not None:
             told += found.broken or (

@@ -46,12 +46,13 @@ _STATES = {
 _FATES = frozenset({"killed", "paused", "slowed", "fault", "lost", "refused", "unknown"})
 _MOST_FATES = 3
 _NEAR_COMMITS = 6
-"""Number of commits before and after the one of a finding in its story."""
+"""Number of commits and membership events that are shown before and after the commit of a finding."""
 
 
 class GroupStories:
-    """Rows about the requested records in the members' ledgers, which are read once. `whom`: (producer, seq) of each
-    record. Raises `BadInput` if a file cannot be read."""
+    """Stories of some records from the ledgers of group members and from the groups' outputs. Deliveries and outputs
+    are read at once, the rest when it is needed. `whom`: (producer, seq) of each record. Raises `BadInput` if a file
+    cannot be read."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, whom: Collection[Record]) -> None:
         self.run = run
@@ -69,7 +70,8 @@ class GroupStories:
         self._of_partition = cache(self._read_partition)
 
     def moments(self, who: Record) -> Iterator[tuple[int, str]]:
-        """Yield (ns since the run's start, text) of each delivery, processing and covering commit of a record."""
+        """Yield (ns since the run's start, text) of each delivery and processing of a record, and of each group's first
+        accepted commit past its offset."""
         covered: dict[tuple[str, TopicPartition, int], None] = {}
         for row in self.deliveries.get(who, ()):
             member = _member(row)
@@ -129,8 +131,8 @@ class GroupStories:
         return "; ".join(told)
 
     def _tell_delivery(self, row: Row) -> str:
-        """Return, as a clause, to whom and when a record was handed (`row`: the delivery), and what happened to that
-        member next."""
+        """Return as a clause which member got a record and when (`row`: the delivery), and what happened to that member
+        afterwards."""
         incidents = self._life(row["member"]).incidents
         fates = [one for one in incidents if one.kind in _FATES and one.t_ns >= row["delivered_ns"]]
         then = joined([f"{one} at {seconds(one.t_ns)}" for one in fates[:_MOST_FATES]])
@@ -187,7 +189,8 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
     """Yield lines of text about the first finding of a class of commits. Raises `BadInput` without a finding, or for an
     unreadable file.
 
-    The lines are commits and events of its partition around it, by time, and the log's records of the commit.
+    The lines are the commits and membership events of its partition around it, by time, then the records of this commit
+    in the brokers' logs of `__consumer_offsets`.
     """
     found = read_matching(run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
     if not found.num_rows:

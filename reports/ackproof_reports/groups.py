@@ -49,9 +49,9 @@ class Sign:
 
 @dataclass(frozen=True)
 class MemberLane:
-    """A member over time. `alive`: bars while its process ran. `owned`: bars of constant assignments. `paused`: bars
-    of faults that froze it. `work`, `commits`: SVG paths of its processing and its accepted commits.
-    """
+    """A member over time. `alive`: bars while its process ran. `owned`: a bar for each time in which its assignment did
+    not change. `paused`: bars of faults that paused or slowed it. `work`, `commits`: SVG paths of its processing and
+    its accepted commits. `said`: its events in words."""
 
     name: str
     y: int
@@ -97,7 +97,8 @@ class GroupPage:
 
     @property
     def behind(self) -> str:
-        """Partitions of the input whose end the group had not committed, as text; '' if it had committed all."""
+        """Partitions of the input whose end the group had not committed, as text; '' if it had committed all, or if
+        its state at the end is unknown."""
         if self.end is None:
             return ""
         committed = self.end.committed.of_partition
@@ -173,8 +174,8 @@ def _shown_time(picture: ChartData | None) -> ShownTime | None:
 
 
 def last_activity(case: CaseView, absent: list[str]) -> int:
-    """Return the time of the last commit or membership event of a group, in ns since the run's start; 0 if there is no
-    such event. If a ledger cannot be read, `absent` gets a sentence."""
+    """Return the time of the last commit or membership event of any group, in ns since the run's start; 0 if there is
+    none. If a ledger cannot be read, `absent` gets a sentence."""
     last = 0
     try:
         for folder, column in ((case.run.commits_ledger, "done_ns"), (case.run.membership, "t_ns")):
@@ -203,7 +204,7 @@ class _Member(MemberLife):
                     self.processed += int((done >= 0).sum())
                     held += _counts(span, came, np.where(done >= 0, done, came))
         self.work = held > 0
-        """For each column whether it was handed records, or held some that it processed later."""
+        """By column of the picture: True if the member got a record then, or had one that it processed later."""
 
     def lane(self, y: int) -> MemberLane:
         accepted = self.commits.filter(pc.equal(self.commits.column("result"), CommitResult.ACCEPTED.value))
@@ -238,8 +239,8 @@ class _Member(MemberLife):
             yield event.t_ns, min(ends, default=None), ""
 
     def _assignments(self) -> Iterator[tuple[int, int | None, str]]:
-        """Yield (begin, end, partitions as text) for each time in ns in which it owned the same partitions. A killed
-        member has them until its process ends (None)."""
+        """Yield (begin, end, partitions as text) for each interval, in ns, in which the member owned the same
+        partitions. Those that were never revoked end with its process; the end is None if that did not end."""
         owned: set[TopicPartition] = set()
         begun = 0
         for t_ns, rows in groupby(self.membership, lambda row: row["t_ns"]):

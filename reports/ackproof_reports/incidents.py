@@ -20,7 +20,7 @@ from ackproof_reports.mechanics import Row
 from ackproof_reports.wording import number
 
 _LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
-"""Faults under which a member goes on being one, by kind, with the kind of the incident."""
+"""Kind of the incident by kind of fault, for faults that last and leave the member's process alive."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Incident:
     """Something that happened to a group member, `t_ns` ns after the run's start.
 
     `kind`: killed, paused, slowed, over (the end of such a fault), fault (another fault), lost, reset, refused or
-    unknown. `last_ns`: time of the last of `count` similar incidents.
+    unknown. `last_ns`: time of the last of `count` similar incidents; -1 if `count` is 1.
     """
 
     t_ns: int

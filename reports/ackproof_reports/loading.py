@@ -44,7 +44,8 @@ WORST_FIRST: Final = (State.FAIL, State.HARNESS_FAILED, State.INCONCLUSIVE, Stat
 
 @dataclass(frozen=True)
 class CaseView:
-    """One case with every file of its run that could be read. A file is None if it is missing or unreadable.
+    """One case with every file of its run that could be read. A file is None if it is missing or unreadable. If the
+    judge judged nothing, `audit`, `prediction`, `simulation` and `conformance` are None, too.
 
     `index`: position in the batch, from 0. `entry`: its entry in `batch.json`. `judged`: `verdict.json`; `final`:
     `final-read.json`. `absent`: a sentence for each unreadable file, and for each missing file that every judged run
@@ -105,7 +106,7 @@ class CaseView:
 
     @property
     def lost(self) -> int | None:
-        """Number of lost records; None if they were not counted."""
+        """Number of lost records; None if they were not counted, or if an incomplete final read proves no loss."""
         return self.counts.get("lost")
 
     @property
@@ -146,9 +147,8 @@ class CaseView:
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch with all of its cases, read from its folder. `absent`: a sentence for each missing or
-    unreadable file.
-    """
+    """A batch with all of its cases, read from its folder. `absent`: a sentence if `batch.json` is missing or
+    unreadable, else one for each case folder that it does not name."""
 
     directory: BatchDir
     file: BatchFile

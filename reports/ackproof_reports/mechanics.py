@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-"""A row of an Arrow table by column name, as `to_pylist` returns it. Only this module and `one_record` use
-such rows.
-"""
+"""A row of an Arrow table by column name, as `to_pylist` returns it."""
 
 
 def on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
@@ -72,9 +70,8 @@ _ROOM: Final = 0.35
 
 @dataclass(frozen=True)
 class LogBar:
-    """A range of offsets in a log. `x`, `width`: in per cent of the picture. `epoch`: its leader epoch; -1 if
-    it has several.
-    """
+    """A range of offsets in a log. `x`, `width`: in per cent of the picture. `epoch`: its leader epoch; -1 if none is
+    given, as for truncated offsets."""
 
     x: float
     width: float

@@ -122,8 +122,8 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
-    """Return the records that were acknowledged at this offset, or that any reader got there. Raises `BadInput` if
-    there are none, or a ledger cannot be read."""
+    """Return the records that were acknowledged at this offset, or that any reader or group member got there. Raises
+    `BadInput` if there are none, or a ledger cannot be read."""
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
     rows = [
@@ -149,8 +149,8 @@ def story_of(run: CaseDir, who: RecordId) -> RecordStory:
 
 
 def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordStory]:
-    """Return the story of each of these records; records that no ledger has are left out. Each file is read once.
-    Raises `BadInput` if a file cannot be read."""
+    """Return the story of each of these records. A record that neither a producer's nor a reader's ledger has is left
+    out. Files are read for all records together. Raises `BadInput` if a file cannot be read."""
     known = _read_rows(run, whom)
     return {who: _story(run, known, who) for who in whom if known.attempts[who] or known.reads[who]}
 
@@ -314,9 +314,8 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
 
 
 def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
-    """Yield a sentence on the offset if the final read has another record there, or none. `held`: it has this
-    record at that offset.
-    """
+    """Yield a sentence on the offset if the final read has another record there, or none. `held`: the final read has
+    this record at some offset."""
     others = dict.fromkeys((RecordId(row["producer"], row["seq"]), row["leader_epoch"]) for row in holders)
     for other, epoch in others:
         if other != who:

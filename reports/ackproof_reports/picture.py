@@ -130,8 +130,8 @@ def _ticks(span: ShownTime) -> Iterator[tuple[float, str]]:
 
 
 def draw_request_lanes(fact: CaseFacts, struck: Sequence[FaultLife]) -> Lanes | None:
-    """Draw two lanes per partition: acknowledged and refused records over time. None without a series, or if it has
-    no partition. `struck`: faults to mark, at least one.
+    """Draw two lanes over time for each of at most `MOST` partitions: acknowledged records, and records that failed or
+    are indeterminate. None without a series, or if it has no partition. `struck`: faults to mark, at least one.
 
     Leaders and ISRs are in the chart above it.
     """
@@ -198,7 +198,8 @@ def chart_data(
     """Return the chart data of a case; None if it has neither a series, samples nor events.
 
     `strips`: leader and ISR over time. `lost`: number of lost records by partition. At most `MAX_PLACES` partitions
-    are drawn, those with most lost records. `until_ns`: time that the chart reaches at least, 0 for none.
+    are drawn, those with most lost records. `until_ns`: the part that is shown at first reaches at least this time,
+    unless it is 0.
     """
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None

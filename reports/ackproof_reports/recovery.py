@@ -200,7 +200,8 @@ class Alert:
     """Reaction of one metric's alert to one fault, in words. Times count from the fault. `alert`: metric and condition.
 
     `shown`: when the metric met the condition. `truth`: when the event happened that the alert is meant to show; '' if
-    it did not. `late`: the delay between the two; '' if unknown. `why`: why `shown` is not exact.
+    no quantity measures it. `late`: the delay between the two, or `never`; '' without one. `why`: why `shown` is not
+    exact.
     """
 
     alert: str
@@ -254,9 +255,8 @@ def _alert(evidence: Evidence, name: str, bound: Bound, truth: str, fault: int) 
 
 
 def _late(shown: Value, real: Value) -> str:
-    """Return the delay of an alert after the event, as text; `never` if the alert did not fire, '' if the
-    event's time is unknown.
-    """
+    """Return the delay of an alert after the event, as text: `never` if the alert did not fire, `unknown` if it may not
+    have fired, '' if one of the two times is unknown or the event did not happen."""
     if not (shown.is_known and real.is_known) or real.high == math.inf:
         return ""
     if shown.high == math.inf:

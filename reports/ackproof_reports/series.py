@@ -105,9 +105,8 @@ class Strip:
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     tail: list[tuple[int, int]] = field(default_factory=list)
-    """(ns, the leader's log end offset − high watermark) for each sample that has both. In a longer silence,
-    a `HOLE` follows the last point after `SILENCE_NS`.
-    """
+    """(ns, the leader's log end offset − high watermark) from samples that have both. A level line has its ends only,
+    and a long run about `MAX_TAIL_POINTS`. In a silence longer than `SILENCE_NS`, a `HOLE` follows the last point."""
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:

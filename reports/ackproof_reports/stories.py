@@ -75,8 +75,9 @@ def causes_of(case: CaseView) -> Causes | None:
 
 
 def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
-    """Return the findings with empty details filled in: the truncation that removed the record. Only for classes whose
-    findings the replay explains completely. `replay` None: the findings are returned unchanged."""
+    """Return the findings; an empty detail becomes the reason of the truncation that removed the record. Left as they
+    are: classes that the replay does not explain completely, topics that were deleted and created again, and all
+    findings if `replay` is None."""
     if replay is None:
         return rows
     explained = [one.anomaly for one in replay.classes if one.explained == one.count]

@@ -179,8 +179,8 @@ def case_pages(facts: Sequence[CaseFacts]) -> list[CasePage]:
 
 
 def _interest(fact: CaseFacts) -> int:
-    """Return a case's rank for the order of a page: 0 FAIL, 1 lost records at known offsets, 2 other losses, 3 any
-    chart, 4 the rest."""
+    """Return a case's rank; the section of the first case with the lowest rank is unfolded. 0: FAIL, 1: lost records at
+    known offsets, 2: other losses, 3: any chart, 4: the rest."""
     if fact.case.state is State.FAIL:
         return 0
     if fact.case.lost:

@@ -1,9 +1,9 @@
 """The audit counts what became of every record, from the ledgers, by one Spark job over all directories.
 
-Words of this room: a *bucket* is all ledger rows of one partition. An *identity* is (producer, seq), which one produced
-record has. A *final row* is a record that the final read got; a *live row* is one that a reader got during the load. A
-*copy* is a distinct final row; an identity may have several. A *walk* follows each reader's rows in the order of
-reading.
+Words of this package: a *bucket* is all ledger rows of one partition. An *identity* is (producer, seq), which
+one produced record has. A *final row* is a record that the final read got; a *live row* is one that a reader
+got during the load. A *copy* is a distinct final row; an identity may have several. A *walk* follows each
+reader's rows in the order of reading.
 
 Importing this package loads neither Spark nor Arrow; `run` does.
 """
@@ -40,9 +40,9 @@ def run(
     Writes `audit.json`, `findings/` and `series.parquet` into each directory that could be counted. `spark`: a session,
     classic or Connect, to use and leave running; by default the active session of this thread. Otherwise Spark is
     started: at a `master`, a `remote` server of Spark Connect, or on all local cores, with `conf` over
-    spark-defaults.conf. `progress` gets messages. `limits` is for tests. Raises `MissingTool` without Java. Errors of a
-    directory, and a Spark that dies, are in the results. In a directory that cannot be audited the results of an older
-    audit are removed; without Spark they stay.
+    spark-defaults.conf. `progress` gets messages. `limits` is for tests. Raises `MissingTool` if Spark needs Java and
+    there is none. Errors of a directory, and of a Spark that does not start or dies, are in the results. A directory
+    that cannot be audited loses the results of an older audit, unless Spark is the reason.
     """
     from ackproof.spark import session
 
@@ -64,7 +64,6 @@ def run(
 
 
 def exit_code(results: Iterable[AuditResult]) -> int:
-    """Return the exit code for several results: 254 if any directory is not a ledger, else 2 if any is
-    incomplete, else 0.
-    """
+    """Return the exit code for several results: 254 if any directory is not a valid ledger, else 2 if any audit is
+    incomplete or failed, else 0."""
     return max((result.code for result in results), default=0)

@@ -1,12 +1,12 @@
 """Commits of a group for one partition, which `group_units` audits: lost, regressed and zombie commits.
 
-A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a lower
-offset was in force afterwards, or told to a member, and no reset or concurrent commit explains that. It is a zombie's
-if its generation or member epoch was over.
+A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a
+lower offset was in force afterwards, or was returned by the coordinator, and no reset or concurrent commit
+explains that. It is a zombie's if its generation or member epoch was over.
 
-If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise times order
-the commits: commits that were in flight together may have any order, and a commit without an answer may have reached
-the log at any time.
+If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise
+times order the commits: commits that were in flight together may have any order, and a commit without an
+answer may have reached the log at any time after its begin.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def _find_zombies(
     """Yield (index in `rows`, end of a sentence) of each commit that the coordinator should have refused: its
     generation or member epoch was over. `events`: membership events of all partitions.
 
-    A plain commit has the newest generation that its member can have sent. If the generation fell during the call, the
-    member had joined again, and its commit is not judged. A Java member of a classic group commits with a generation
-    from its SyncGroup response on, and reports it only in its next poll (ConsumerCoordinator.onJoinComplete).
+    A plain commit is taken to have the generation after its answer, the newest that its member can have sent. If the
+    generation fell during the call, the member had joined again, and its commit is not judged. A Java member of a
+    classic group commits with a generation from its SyncGroup response on, and reports it only in its next poll
+    (ConsumerCoordinator.onJoinComplete).
     """
     records = log.effective(of.place)
     row = find_commits(rows, records)
@@ -122,10 +123,10 @@ def _find_epochs_over(
     log: GroupLog,
     sent_commits: tuple[Ints, Ints, Ints],
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index in `rows`, end of a sentence) of each commit whose member epoch was over. Commits of a member whose
-    member id changed during the call are not judged.
+    """Yield (index in `sent_commits`, end of a sentence) of each commit whose member epoch was over. A commit
+    without an answer, or during which the member id changed, is not judged.
 
-    `sent_commits`: index in `rows`, epoch, and position in the log of each commit.
+    `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
     """
     row, sent, position = sent_commits
     for member in np.unique(rows["member"][row]).tolist():
@@ -176,7 +177,7 @@ def _may_commit(
 # -- regressed-commit ------------------------------------------------------------------------------------------------
 
 Regression = tuple[int, str]
-"""The index of the accepted commit behind which the offset went back, and how it did."""
+"""Index, among the accepted commits, of the commit after which the offset went back, and how it did."""
 
 
 class _Observation(NamedTuple):
@@ -215,8 +216,8 @@ def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: Group
 
 
 def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
-    """Yield the committed offsets that members were told after an assignment. The request counts as sent at the
-    member's last assignment or later."""
+    """Yield each committed offset that the coordinator returned to a member after an assignment. `begun_ns`
+    is the time of the member's last assignment: it sent its request then or later."""
     assigned: dict[int, int] = {}
     for event in events:
         if event.event == MembershipEvent.ASSIGNED:
@@ -239,7 +240,7 @@ def _find_by_log(
     asked = np.array([answer.begun_ns for answer in observed], np.int64)
     found: list[Regression] = []
     lowest = offset.copy()
-    """The lowest offset that was in force, or told, before the next commit."""
+    """By record: the lowest offset that was in force, or that an answer had, before the next record."""
     for answer, after in zip(observed, _last_before(done[answered], answered, asked).tolist(), strict=True):
         if after < 0 or answer.offset >= lowest[after]:
             continue
@@ -265,7 +266,7 @@ def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
     """Return three arrays, a row for each record in the order of the log: the index of its accepted commit (-1: none),
     True if it is that commit's first record, and its offset.
 
-    An accepted commit that the log lacks stands behind the last commit that was answered before it began.
+    Accepted commits that the log lacks have rows too: each follows the last commit that was answered before it began.
     """
     commit = find_commits(accepted, log)
     known = np.flatnonzero(commit >= 0)[::-1]
@@ -285,7 +286,8 @@ def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
 
 
 def _last_before(done: Ints, position: Ints, times: Ints) -> Ints:
-    """Return for each of `times` the greatest `position` of what was done before it (`done`); -1 if nothing was."""
+    """Return for each of `times` the greatest `position` whose `done` is earlier; -1 if there is none. `done`
+    and `position` are parallel."""
     order = np.argsort(done, kind="stable")
     greatest = np.concatenate([[-1], np.maximum.accumulate(position[order])])
     last: Ints = greatest[np.searchsorted(done[order], times)]

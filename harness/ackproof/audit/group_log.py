@@ -43,9 +43,9 @@ class GroupLog:
     """Records of one consumer group in `__consumer_offsets`.
 
     `offsets`: offset commits and their removals (tombstones) on every replica, by partition. All other fields are from
-    the log of the node `history`. `generations`: array of (position in the log, generation that begins there).
-    `members`: epochs of each member by its id, in the order of the log. `protocols`: array of (position, 1 if the group
-    is a KIP-848 group from there on, 0 if it is a classic group).
+    the log of the node `history`. `generations`: array of (position in the log, generation or group epoch that begins
+    there; -1: it was deleted). `members`: epochs of each member by its id, in the order of the log. `protocols`: array
+    of (position, 1 if the group is a KIP-848 group from there on, 0 if it is a classic group).
     """
 
     history: int
@@ -69,7 +69,7 @@ class GroupLog:
 
 def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
     """Read the group's offset commits for these partitions, and its generations and members, from `__consumer_offsets`.
-    Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited."""
+    Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for a null in a column."""
     offsets: dict[TopicPartition, list[Rows]] = defaultdict(list)
     generations: list[tuple[int, int]] = []
     members: dict[str, dict[int, MemberEpoch]] = defaultdict(dict)

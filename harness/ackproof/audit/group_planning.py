@@ -59,7 +59,7 @@ class ExaminedGroup:
     """A group with its files. `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose
     statistics are not trusted. `counted`: classes that can be counted; `reasons`: why others cannot. `broken`: parts of
     its ledgers that are missing or cannot be read, so the audit is incomplete. `digests`: SHA-256 of each part, by its
-    path in the run directory. `partitions`: number of its input."""
+    path in the run directory. `partitions`: number of partitions of its input."""
 
     case: CaseDir
     file: GroupsFile
@@ -85,8 +85,9 @@ class ExaminedGroup:
         )
 
     def examine(self, ledger: Ledger) -> None:
-        """Find the files of the group in `ledger`, and set the other fields. Files that cannot be read become reasons
-        in them. Raises `Rejected` for a part without a column, OSError if a file cannot be read."""
+        """Find the group's files and the rows of the final read in `ledger`, and set `sources` and the fields
+        from `counted` on. Files that cannot be read become texts in `reasons` or `broken`. Raises `Rejected`
+        for a part with a missing or wrong column, OSError if a file disappears."""
         plan, sources = self.sources.plan, self.sources
         end = next((one for one in self.file.groups if one.group == plan.group), None)
         if end is None:
@@ -125,8 +126,8 @@ class ExaminedGroup:
             self.reasons.append(f"{', '.join(left)} not counted: {reason}")
 
     def _read_ledger(self, name: str, clients: Sequence[str]) -> tuple[GroupPart, ...]:
-        """Return the parts of these members (`clients`) in the ledger `name`. Parts that are missing or cannot be read
-        become reasons. Members of other groups are never read."""
+        """Return the parts of these members (`clients`) in the ledger `name`. Parts that are missing or
+        cannot be read become texts in `broken`. Members of other groups are never read."""
         found: list[GroupPart] = []
         flaws: list[str] = []
         for client in clients:
@@ -195,7 +196,7 @@ def examine_groups(
     doubted: Collection[str],
 ) -> list[ExaminedGroup]:
     """Return the groups of a run by its `groups-plan.json`; none without that file. Raises `BadInput` for a document
-    that cannot be read, `Rejected` for a part without a column, OSError if a file cannot be read."""
+    that cannot be read, `Rejected` for a part with a missing or wrong column, OSError if a file disappears."""
     if not case.groups_plan.exists():
         return []
     file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()

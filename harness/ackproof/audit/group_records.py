@@ -23,7 +23,7 @@ DELIVERED: Final[Mapping[str, str]] = {
     "state": "i1",
 }  # fmt: skip
 _GAPS: Final = 2
-"""Identities are numbered by producer and seq if there are at most so many numbers for each row."""
+"""Identities are numbered by arithmetic on producer and seq if that needs at most this many numbers a row."""
 _WHY: Final = (
     "no member was handed it",
     "a member was handed it, and did not process it",
@@ -32,10 +32,10 @@ _WHY: Final = (
 
 
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
-    """Find records that members did not process, or processed more than once. Return numbers for fields of
-    `GroupCounts`, by name. `there`: records of the final read, by offset. `rows`: the group's deliveries of this
-    partition (schema `DELIVERED`). `commits`: its commits for this partition. Raises OSError if the findings cannot be
-    written."""
+    """Find records that members did not process, processed more than once, or processed while the partition
+    had two owners. Return numbers for fields of `GroupCounts`, by name. `there`: records of the final read,
+    by offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`). `commits`: its commits
+    for this partition. Raises OSError if the findings cannot be written."""
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -176,8 +176,8 @@ def audit_output(
     events: Mapping[TopicPartition, Sequence[Event]],
     findings: FindingsWriter,
 ) -> None:
-    """Compare records of the input with their copies. Copies without an identity are left out. Raises OSError if the
-    findings cannot be written.
+    """Compare records of the input with their copies, and add findings of torn and doubled output. Copies
+    without an identity are left out. Raises OSError if the findings cannot be written.
 
     `there`: the input by partition; `copies`: the output (`COPY`); both with all rows of each of their identities.
     """

@@ -108,9 +108,9 @@ class GroupSources:
     def final_rows(
         self, places: PlaceSet = ALL_PLACES, seqs: tuple[int, int] = EVERY_SEQ
     ) -> dict[TopicPartition, Rows]:
-        """Return the input records that the final read found, by partition: one row per offset, ascending (schema
-        `RECORD`). `seqs`: least and greatest seq of the records to return. Raises `UnreadablePart` or
-        `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited."""
+        """Return the intact input records that the final read found, by partition: one row per offset,
+        ascending (schema `RECORD`). `seqs`: least and greatest seq of the records to return. Raises
+        `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for invalid rows."""
         wanted = "committed" if self.plan.committed_read else "final"
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for piece in self.finals:
@@ -124,8 +124,8 @@ class GroupSources:
         return {place: _distinct_offsets(concat_rows(pieces, RECORD)) for place, pieces in found.items()}
 
     def output_rows(self, seqs: tuple[int, int]) -> Rows:
-        """Return the records of the group's output topic (schema `COPY`) with seqs within `seqs` (least, greatest).
-        Raises `UnreadablePart` for a broken file, `Rejected` if nothing can be audited."""
+        """Return the records of the group's output topic (schema `COPY`) with seqs within `seqs` (least,
+        greatest). Raises `UnreadablePart` for a broken file, `Rejected` for a null in a column."""
         found: list[Rows] = []
         for part in self.output:
             kept = tuple(group for group in part.groups if _overlaps(group, seqs))
@@ -137,9 +137,9 @@ class GroupSources:
     def rows_by_place(
         self, parts: Sequence[GroupPart], columns: Mapping[str, str], places: PlaceSet
     ) -> dict[TopicPartition, Rows]:
-        """Return rows of the group from these files by partition, in the order of the files. `columns`: numpy type of
-        each column to read. `places`: partitions to read. Raises `UnreadablePart` or `UntrustedStatistics` for a broken
-        file, `Rejected` if nothing can be audited."""
+        """Return rows of the group from these files by partition, in the order of the files. `columns`: numpy
+        type of each column to read. `places`: partitions to read. Raises `UnreadablePart` or
+        `UntrustedStatistics` for a broken file, `Rejected` for a null in a column."""
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for batch in self.batches(parts, columns, places):
             for place, rows in split_rows(batch, columns, places):
@@ -151,8 +151,7 @@ class GroupSources:
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of the group from these files, a batch per row group, with `columns`, topic and partition. Row
         groups that have none of the partitions `places` are skipped; rows of other partitions may remain. No batch is
-        empty. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited.
-        """
+        empty. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for a null in a column."""
         names = list(dict.fromkeys(["group", "topic", "partition", *columns]))
         for part in parts:
             for group, batch in _read_part(part, names, places):
@@ -166,8 +165,8 @@ class GroupSources:
                     yield pick(batch, mine)
 
     def read_events(self) -> list[Event]:
-        """Return the rows of the membership ledger, by time. Raises `UnreadablePart` or `UntrustedStatistics` for a
-        broken file, `Rejected` if nothing can be audited."""
+        """Return the group's rows of the membership ledger, by time. Raises `UnreadablePart` or `UntrustedStatistics`
+        for a broken file, `Rejected` for a null in a column."""
         of_member = ("t_ns", "member", "event", "member_id", "generation")
         of_place = ("topic", "partition", "from_offset", "offset")
         found = [
@@ -205,9 +204,9 @@ class GroupPartition:
         self.findings.add(self.place, anomaly, rows, which, detail=texts)
 
     def find_passed(self, offset: Ints, fork: int = GREATEST) -> Bools:
-        """Return a mask: True for each offset that a forward reset of a member skipped. `fork`: first offset at which a
-        member was handed another record than the log has now. A backward reset counts as if it had skipped the offsets
-        from `fork` up to the new position."""
+        """Return a mask: True for each offset that a forward reset of a member skipped. `fork`: first offset
+        at which a member got another record than the log has now. A backward reset counts as if it had
+        skipped the offsets from `fork` up to the new position."""
         passed = np.zeros(len(offset), np.bool_)
         for event in self.events:
             if event.event == MembershipEvent.RESET:

@@ -25,7 +25,7 @@ from ackproof.ledgers.rows import empty_rows
 from ackproof.rundir.partition import TopicPartition
 
 _NOWHERE = TopicPartition("", -1)
-"""Events without a partition."""
+"""Key of the events that name no partition."""
 
 
 @dataclass(frozen=True)

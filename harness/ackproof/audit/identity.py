@@ -304,7 +304,7 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
     """Return those offsets `at` that a reader skipped, because they lie in one of its `gaps`. `epoch`: leader epoch of
     each record, -1: unknown.
 
-    A gap counts if the leader epoch of the record after it is unknown, or not below the record's own.
+    A gap does not count if the leader epoch of the record after it is known to be below the record's own.
     """
     if not len(gaps) or not len(at):
         return empty_rows(OFFSETS)

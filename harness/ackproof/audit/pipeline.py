@@ -11,8 +11,8 @@ them:
 4. Compare the order of records again where slices overlap (order units).
 5. Publish the counts of each directory, or set broken files aside and repeat the round.
 
-A directory whose files contradict their footers (an undecodable page, wrong statistics) is audited again
-without them, alone; the others are not affected.
+A directory with a file that cannot be decoded is audited again without this file, and one with wrong
+statistics without these statistics. The other directories are not affected.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key, Progress
 
 Edges = Callable[[], Edge]
-"""Starts Spark at the first call; returns what runs jobs on it."""
+"""Function that starts Spark at its first call, and returns the `Edge` that runs jobs on it."""
 
 
 @dataclass
@@ -140,8 +140,9 @@ def audit_all(
 
 
 def _round(jobs: Sequence[_DirectoryJob], edges: Edges, progress: Progress, limits: Limits) -> None:
-    """Run one round of the audit, and set the results of jobs. A job with newly found broken files gets none; the next
-    round leaves these files out. Raises `AuditFailed` if Spark dies."""
+    """Run one round of the audit, and set the results of jobs, also if Spark dies. A job with newly found
+    broken files gets no result; the next round leaves these files, or their statistics, out. Raises
+    `MissingTool` if Spark needs Java and there is none."""
     progress(f"reading the footers of {_directory_count(len(jobs))}")
     ready = {job.number: planned for job in jobs if (planned := _examine(job, limits)) is not None}
     spark: list[_PlannedDirectory] = []

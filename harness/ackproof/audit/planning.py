@@ -1,4 +1,4 @@
-"""Plan units of work from the footers of ledger parts, and cut hot buckets into ranges. Reads no data.
+"""Plan units of work from footers of ledger parts, and cut hot buckets into ranges. Planning reads no rows.
 
 A range of a hot bucket is read by one task from the row groups that may hold its rows: decoding a row group
 again costs less than writing its rows down. A row outside the span in its footer is `UntrustedStatistics`.
@@ -233,8 +233,8 @@ class KeyRange:
 
     def load(self, place: TopicPartition) -> BucketRows:
         """Read the rows of the range, which are all of partition `place`. Raises `UnreadablePart` or
-        `UntrustedStatistics` for a broken file, `Rejected` if nothing can be audited, OSError if a file cannot be
-        opened."""
+        `UntrustedStatistics` for a broken part, `Rejected` for invalid rows, OSError if a temporary file
+        cannot be read."""
         found = BucketRows()
         for source in self.sources:
             for stream, rows in source.read(place, self.axis):
@@ -286,9 +286,9 @@ def cut_ranges(
 
 
 def find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
-    """Return the keys at which ranges of about equal cost begin, except the first.
+    """Return the keys at which `count` ranges of about equal cost begin, except the first range.
 
-    Assumes that rows lie evenly in the key span of each row group.
+    `spans`: (least key, greatest key, cost) of each row group. Assumes that rows lie evenly in the span of their group.
     """
     if count < 2 or not spans:
         return []
@@ -306,8 +306,8 @@ def find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[in
 
 
 def list_sources(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[RowSource]:
-    """Return one source per row group of `pieces`, then one per temporary file. `spilled`: stream and
-    location of the rows in each file."""
+    """Return one source per row group of `pieces`, then one per entry of `spilled`: the stream of some rows,
+    and their location in a temporary file."""
     return [RowSource(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
         RowSource(spilled_rows) for spilled_rows in spilled
     ]

@@ -42,8 +42,8 @@ BAD_INPUT = int(ExitCode.BAD_INPUT)
 
 @dataclass(frozen=True)
 class AuditResult:
-    """Audit of one directory. `file` is None if nothing could be counted. `code`: 0 complete; 2 incomplete, or Spark
-    died; 254 not a ledger."""
+    """Audit of one directory. `file` is None if nothing could be counted. `code`: 0 complete; 2 incomplete,
+    or failed because of Spark or a file; 254 not a valid ledger. `reasons`: why `code` is not 0."""
 
     directory: Path
     file: AuditFile | None

@@ -7,7 +7,7 @@ executors, or in this process.
     bucket units, slice units ──▶ counts, and shares ══ shuffle by identity or offset ══▶ counts
     order units ──▶ counts
 
-The driver gets only counts, the first thousand flawed offsets, and the locations of rows put aside.
+The driver gets counts, the first thousand flawed offsets, ends of ranges, and locations of rows put aside.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class SplitUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class BucketUnit(_PieceUnit):
-    """One bucket of a large directory, audited as a whole."""
+    """One bucket of a large directory, audited as a whole unless it is hot (`slices`)."""
 
     number: int
     """Number of the bucket, in order of partitions."""

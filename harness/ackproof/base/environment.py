@@ -23,7 +23,8 @@ _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
 def use_utf8_in_children() -> None:
     """Make every process that is started from now on decode file names as UTF-8.
 
-    Raises `BadInput` if this machine has no UTF-8 locale and a file name in use is not ASCII.
+    Without a UTF-8 locale on this machine, only Python does so. Raises `BadInput` then if the current folder
+    or an argument of the command is not ASCII.
     """
     if _is_utf8(locale.getencoding()):
         return

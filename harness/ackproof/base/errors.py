@@ -47,7 +47,8 @@ class EvidenceMissing(AckproofError):
 
 
 class AuditFailed(AckproofError):
-    """The audit of a run did not finish. `code` is its exit code: 2 incomplete evidence, 254 bad input."""
+    """The audit of a run did not finish. `code` is its exit code: 2 if Spark failed or files could not be
+    read or written, 254 for bad input."""
 
     def __init__(self, message: str, code: int) -> None:
         self.code = code

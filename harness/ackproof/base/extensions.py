@@ -21,8 +21,8 @@ VIEWS: Final = "ackproof.views"
 
 
 def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller names the protocol that it expects
-    """Import the object that an installed package offers in a group of entry points, such as `ackproof.oracle`. Of
-    several packages, the first by name is taken. Return None if no package offers an object."""
+    """Import the object that an installed package offers in a group of entry points, such as
+    `ackproof.oracle`. Of several entry points, the first by its own name is taken; without any, None."""
     found = _sorted_points(group)
     return found[0].load() if found else None
 

@@ -34,7 +34,8 @@ _END_ROUNDS = 5
 
 @dataclass(frozen=True)
 class RunTag:
-    """Marks that the child processes of one run carry in their environment. The folders are absolute."""
+    """Marks that the child processes of one run carry in their environment: the run's id, and its folders as
+    absolute paths."""
 
     run_id: str
     batch_dir: Path
@@ -68,7 +69,7 @@ class Marks:
 
 
 def read_marks(variables: Mapping[str, str]) -> Marks | None:
-    """Return the marks in an environment; None if it belongs to no run."""
+    """Return the marks in an environment; None if it has none, or incomplete ones. The role may be ''."""
     pid, _, start = variables.get(OWNER, "").partition(":")
     if not (RUN in variables and CASE in variables and pid.isdigit() and start.isdigit()):
         return None
@@ -79,7 +80,7 @@ def read_marks(variables: Mapping[str, str]) -> Marks | None:
 class Child:
     """A process that this process started; it leads its own session. Thread-safe.
 
-    A child that has ended stays a zombie and keeps its pid until `poll`, `wait` or `kill` reaps it.
+    A child that has ended stays a zombie and keeps its pid until `poll`, `signal`, `wait` or `kill` reaps it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], role: str) -> None:

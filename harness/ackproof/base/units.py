@@ -102,8 +102,8 @@ def shift_text(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a text such as 16kB. kB, MB and GB are powers of 1024, as in Kafka's settings. Raises
-    ValueError for any other text."""
+    """Return the bytes of a text such as 16kB. kB, MB and GB are powers of 1024, as in Kafka's settings.
+    Raises ValueError for any other text, and above 1 TiB."""
     match = _SIZE.match(text)
     if match is None or int(match[1][:20]) * _BYTES[match[2]] > LARGEST:
         raise ValueError("a size with its unit, such as 100B, 16kB or 1MB")
@@ -119,8 +119,8 @@ def size_text(size: int) -> str:
 
 
 def parse_rate(text: str) -> float | None:
-    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError for any
-    other text."""
+    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError
+    for any other text, for 0, and above 10⁹ per second."""
     if text == "full":
         return None
     match = _RATE.match(text)
@@ -162,7 +162,8 @@ def share_text(share: float) -> str:
 
 
 def write_like(example: str, number: float) -> str | None:
-    """Return a number with a unit of the kind that `example` has, such as 500ms for 2s; None if that has no unit."""
+    """Return `number` as text, in a unit of the kind that `example` has: 0.5 is `500ms` if the example is
+    `2s`. Return None if the example is no duration, size, byte rate or share."""
     if _DURATION.match(example.lstrip("+-")):
         return duration_text(number)
     if _SIZE.match(size := example.rpartition("/")[0] or example):

@@ -1,4 +1,4 @@
-"""`wait_until`, the only function of ackproof that waits for a state, and context managers for interrupts."""
+"""`wait_until`, which looks again and again until a state occurs, and context managers for interrupts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def wait_until(
 ) -> T:
     """Call `look` every `interval_s` seconds until it returns a true value, and return that value.
 
-    `what` completes the sentence "waited for …". `state` and `logs` return what was seen last and the last log
-    lines, for the error message; they are called only on failure. `look` may raise to end the wait at once (a
-    node that died will never become ready). `stop` ends the wait with `Interrupted`.
+    `what` completes the sentence "waited for …". `state` and `logs` return what was seen last and the last
+    log lines, for the error message; they are called only on failure. `look` may raise to end the wait at
+    once (a node that died will never become ready). If `stop` is set, the wait ends with `Interrupted`.
 
-    Raises `WaitTimeout` after `timeout_s` seconds. `look` is called at least once, and once more at the end.
+    Raises `WaitTimeout` after `timeout_s` seconds. The last call of `look` comes after the deadline.
     """
     deadline = time.monotonic() + timeout_s
     pause = Event() if stop is None else stop

@@ -172,9 +172,8 @@ def soak_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def read_soak(soak: str | None, keep: int | None) -> Soak | None:
-    """Return the soak of `--soak` and `--keep`; None without both. Raises `BadInput` for a bad duration, and for
-    `--keep` alone.
-    """
+    """Return the soak of `--soak` and `--keep`; None if neither is given. Raises `BadInput` for a bad duration, and for
+    `--keep` alone."""
     if soak is None:
         if keep is not None:
             raise BadInput("--keep needs --soak DURATION")

@@ -6,8 +6,7 @@ import signal
 
 
 def entry() -> None:
-    """Run the command. Until `main_code` installs its own handler, Ctrl-C ends the process at once and
-    silently."""
+    """Run the command. Until its modules are loaded, Ctrl-C ends the process at once and silently."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ackproof.cli import main

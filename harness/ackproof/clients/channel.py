@@ -60,8 +60,8 @@ class Events:
     def add(self, kind: str, *, topic: str = "", partition: int = -1, **detail: str | int | float) -> None:
         """Append one event as one line, in a single write: a killed client leaves at most one torn line.
 
-        `kind`: kind of timeline event. `detail`: its other fields. `topic` '' and `partition` -1: the event concerns no
-        partition.
+        `kind`: `reset` (a reader's position left the log, or a producer's library failed), `unread` or
+        `problem`. `detail`: other fields. `topic` '' and `partition` -1: the event concerns no partition.
         """
         line = json.dumps(
             {

@@ -1,7 +1,7 @@
 """The contract between the harness and a client process (README.md), and what an adapter of a client library offers.
 
 A client gets one JSON file, `settings.json`, which is read without pydantic so that a client starts fast. A library is
-a folder of this room with a module `adapter` and its tables, `guarantees.txt` (`rundir.guarantees`).
+a folder of this package with a module `adapter` and its tables, `guarantees.txt` (`rundir.guarantees`).
 """
 
 from __future__ import annotations
@@ -253,8 +253,9 @@ class ProducerSettings(ClientSettings):
 
     @property
     def stamps(self) -> bool:
-        """True if the producer itself sets the timestamps of records. At full speed the library sets them at the
-        produce call, because it takes no timestamps in batches. A user's program is never asked to set them."""
+        """True if the producer itself sets the timestamps of records. At full speed, without keys or
+        identities, the library sets them at the produce call, because it takes no timestamps in batches. A
+        user's program is never asked to set them."""
         if self.command:
             return False
         return self.rate is not None or self.on_demand or self.keys > 0 or self.identity != ""
@@ -313,7 +314,7 @@ class GroupSettings(ClientSettings):
     """Number N of the client `gN` or `hN`."""
     topics: Sequence[str]
     record_s: float
-    """Seconds that it takes for each record."""
+    """Seconds that it takes to process each record."""
     instance: str = ""
     """Its group.instance.id; '' for a dynamic member."""
 
@@ -327,7 +328,7 @@ class ShareSettings(GroupSettings):
     reject_every: int
     renew_every: int
     group_config: dict[str, str]
-    """Settings of the group, which it makes before it joins."""
+    """Dynamic settings of the group, which the member sets before it joins."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,8 +97,8 @@ def _ledger(run: CaseDir, settings: Settings) -> Path:
 
 
 def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
-    """Turn each full journal chunk of a running client into a part of its ledger, and remove it: a chunk before the
-    newest whose rows all have an outcome."""
+    """Turn each full journal chunk of a running client into a part of its ledger, and remove it. A chunk is
+    full if it is not the newest and all its rows have an outcome (of a reader: are used)."""
     from ackproof.clients.reads import read_files, read_rows, write_reads
     from ackproof.rundir.ledger import write_produced
 

@@ -269,8 +269,8 @@ def _commits(
 
 
 def _memberships(events: Iterable[_Event], settings: MemberSettings) -> Iterable[_Row]:
-    """Yield the rows of `MEMBERSHIP`: one for each partition of each event that assigns, revokes or positions
-    partitions."""
+    """Yield the rows of `MEMBERSHIP`: one for each partition of each membership event, and one with partition
+    -1 for an event that names none."""
     member_id, generation = "", -1
     for event in events:
         if event["e"] not in _MEMBERSHIP:

@@ -27,7 +27,7 @@ from ackproof.rundir.shares import ShareGroupEnd
 ASK_S: Final = 2.0
 """Seconds that a look may wait for the group's coordinator."""
 _QUIET_S: Final = 5.0
-"""Seconds after its batch in which a member whose offset is not in the log is reset."""
+"""Seconds, after the time of a batch, within which a member resets a position that is not in the log."""
 _GOAL_S: Final = 15.0
 """Seconds that a topic may take to come to rest."""
 
@@ -137,8 +137,9 @@ class GroupProgress(_Progress):
         return left if problem else {place: end for place, end in left.items() if place in behind}
 
     def stalled(self, waiting: Callable[[], str]) -> list[Unrecovered]:
-        """Return an entry for each partition in which the group is behind, if it made no progress for so long that it
-        is stalled. `waiting` returns what its members wait for, as the end of a sentence."""
+        """Return an entry for each partition in which the group is behind, if its last progress was at least
+        its bound before the end of the wait: `stalled` of the experiment's evidence, else
+        `GroupSpec.stalled_after`. `waiting` returns what its members wait for, as the end of a sentence."""
         idle_s = self.over_s - self.moved_s
         bound_s = self.spec.evidence.recovery.get("stalled", self.group.stalled_after)
         if self.caught_up or idle_s < bound_s:

@@ -46,7 +46,7 @@ from ackproof.rundir.shares import SharesFile
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Note, Timeline
 
 _STOP_S: Final = 25.0
-"""A member finishes its batch, leaves the group within 10 s, and closes."""
+"""Seconds that a member gets to leave its group (10 s) and to close, on top of the time of a batch."""
 _LOOK_EVERY_S: Final = 0.3
 _WATCH_EVERY_S: Final = 0.05
 _HEAD: Final = 1 << 16
@@ -117,7 +117,8 @@ class Groups(Instances):
             self._note_ends()
 
     def start_member(self, group: str) -> str:
-        """Start one more member of a group. Return its id. Raises KeyError for an unknown group."""
+        """Start one more member of a group. Return its id. Raises KeyError for an unknown group, `BadInput`
+        for a program that cannot be started."""
         with self._lock:
             return self._start(group).id
 
@@ -263,10 +264,10 @@ class Groups(Instances):
             self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a member takes part in its group, or was asked to leave.
+        """Return True if a member was asked to leave, or runs and is in its group.
 
-        A member of a consumer group takes part if it runs and got an assignment, also an empty one. A member of a share
-        group takes part once it has printed an event.
+        A member of a consumer group is in it once it got an assignment, also an empty one; a member of a
+        share group once it has printed an event.
         """
         instance = self.find(client_id)
         if instance.asked:
@@ -279,9 +280,10 @@ class Groups(Instances):
     # -- the end of a run -------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Unrecovered]:
-        """Wait until consumer groups have committed the end of their input and share groups get no more records, then
-        stop them. Ask for the committed offsets, read outputs back, convert the ledgers, and write
-        `observed/groups.json` and `observed/shares.json`. Return the partitions of consumer groups that stalled."""
+        """Wait until consumer groups have committed the end of their input and share groups get no more
+        records, then stop them. Ask for the committed offsets, read outputs back, convert the ledgers, and
+        write `observed/groups.json` and `observed/shares.json`. Return the partitions of consumer groups that
+        stalled although their members ran and none had died."""
         self._timeline.add(Note(note="waiting until groups have caught up"))
         workload, known = self.spec.workload, (self._cluster, self.spec)
         progress = [GroupProgress(*known, name, self._hidden) for name in workload.groups]
@@ -318,7 +320,8 @@ class Groups(Instances):
         return stalled
 
     def _waiting(self, group: str) -> str:
-        """Return which members of a group wait for the answer to a commit, and for how long; '' if none does."""
+        """Return which members of a group have waited `ASK_S` or longer for the answer to a commit, and for
+        how long; '' if none has."""
         return "".join(
             f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
             + librdkafka.known_wait(self._members[one.id].settings, one.silent_s)

@@ -131,7 +131,7 @@ class Journal:
         self.chunks: dict[int, Chunk] = {}
         self._next = 0
         self.pinned: set[int] = set()
-        """Chunks with rows whose outcome may still change."""
+        """Indices of the chunks with rows whose outcome may still change."""
 
     def extend(self) -> None:
         """Add a chunk, which takes the next rows. Raises OSError if the disk is full."""
@@ -139,7 +139,7 @@ class Journal:
         self._next += 1
 
     def resolved(self) -> list[Chunk]:
-        """Return the chunks before the current chunk in which every attempt has an outcome, by index."""
+        """Return the chunks before the current one in which every attempt has its final outcome, by index."""
         before = list(self.chunks.values())[:-1]
         return [chunk for chunk in before if chunk.resolved() and chunk.index not in self.pinned]
 
@@ -175,7 +175,7 @@ class Converter:
         self._thread.start()
 
     def finish(self) -> None:
-        """End the thread and convert the remaining chunks. Call it after the last delivery report.
+        """End the thread, convert the remaining chunks and remove the journal. Call it after the last delivery report.
 
         Raises the error with which the thread ended, if any; OSError if a file cannot be written.
         """

@@ -40,7 +40,7 @@ PHASES: Final = {
     (False, True): ReadPhase.LIVE_COMMITTED,
     (True, True): ReadPhase.FINAL_COMMITTED,
 }
-"""Phase of a reader's ledger rows, by (is it the final read, is its isolation level read_committed)."""
+"""Phase of a reader's ledger rows, by (whether it is the final reader, `ReaderSettings.committed`)."""
 
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 64 << 10
@@ -99,7 +99,7 @@ class PartWriter:
         self.queued = 0
         """Number of buffers that `put` took."""
         self.written = 0
-        """Number of buffers whose part is in the ledger, in the order in which `put` took them."""
+        """Number of buffers whose part is in the ledger. They are written in the order in which `put` took them."""
         self._memory = FreeMemory()
         self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
         self._thread.start()
@@ -119,7 +119,7 @@ class PartWriter:
             return None
 
     def finish(self) -> None:
-        """Wait until all buffers are written. Raises the error of the thread, if any."""
+        """Wait until all buffers are written, and end the thread. Raises the error of the thread, if any."""
         self._queue.put(None)
         self._thread.join()
         if self._error is not None:
@@ -169,9 +169,8 @@ class FreeMemory:
         self._due_s = time.monotonic() + every_s
 
     def give_back(self) -> None:
-        """Release free memory (malloc_trim(3), glibc only; 1 ms), unless the last release was less than
-        `every_s` ago.
-        """
+        """Release free memory of Arrow's pool and, with glibc, of malloc (malloc_trim(3)), which takes 1 ms. Does
+        nothing if the last release or the construction of this object was less than `every_s` ago."""
         now = time.monotonic()
         if now < self._due_s:
             return

@@ -12,7 +12,7 @@ rows), then a row of eight 64-bit words for each read, in the machine's byte ord
     timestamp    the record's own timestamp in ms
     intact       1 if the checksum holds
 
-As a producer's journal it outlives its process row by row.
+Like a producer's journal, it keeps each complete row when its process is killed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def read_files(folder: Path) -> list[tuple[int, Path]]:
 
 def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
     """Return the complete rows of a chunk as an array of type `ROW`, and True if the chunk is full. Raises
-    `TornJournal` for a file that is no chunk with this index."""
+    `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Builds the settings of each client process of a run from the experiment's producers and live readers."""
+"""Builds the settings of the producers and live readers of a run from the experiment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
-    """Return the client library and version of producers and of live readers, for `environment` of `case.json`.
+    """Return the client library and version (`name version`) of producers, of live readers and of each group, for
+    `environment` of `case.json`. Keys: `client of producers`, `client of readers`, `client of group NAME`.
 
     It makes the libraries ready: a Java client's jars and class-data archive are in the cache before the load begins.
     Raises what the adapter's `installed_library` raises: for Java `BadInput`, `ProvisionFailed`, `AckproofError`.

@@ -1,7 +1,8 @@
 """The load of a run: starts, watches, counts, stops and kills the client processes.
 
 Ids are `p<n>` for producers (n is the producer's number in the ledger), `r<n>` for live readers, `f<n>` for final
-readers. A producer that met a fatal error of its library ends, and a producer with the next free number replaces it.
+readers. A producer that met a fatal error of its library ends, and a producer with the next free number replaces it (at
+most `_MOST_RESETS` times in a run).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _MOST_RESETS: Final = 100
 
 
 class Workload:
-    """Producers and live readers of one run. Thread-safe. Methods raise KeyError for an unknown client id.
+    """Producers and live readers of one run. Thread-safe. Methods raise KeyError for an unknown client id, except
+    `members` and `signal`, which then find no process.
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
@@ -99,7 +101,8 @@ class Workload:
         self._failure = ""
         self._next_producer = self._next_reader = 0
         self._slots: dict[str, int] = {}
-        """By client: its slot. A successor takes it over, and with it the transactional id or the readers' group."""
+        """Slot of each client, by client id: the number of the first client in its chain of replacements. A
+        successor keeps the slot, and with it the transactional id or the readers' group."""
         self._successors: dict[str, str] = {}
         """By client that has ended or was fenced: the client that replaces it."""
         self._resets = 0
@@ -108,8 +111,8 @@ class Workload:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all clients and wait until each has its client library running.
 
-        Raises `BadInput` for settings that a library refuses, `ClientDied` with the output of a client that ended,
-        `WaitTimeout` after `timeout_s` seconds.
+        Raises `BadInput` for settings that a library refuses or a program that cannot be started, `ClientDied` with the
+        output of a client that ended, `WaitTimeout` after `timeout_s` seconds.
         """
         producers, readers = self.spec.producers, self.spec.consumers
         verify_config(producers.library, "producer", self._maker.producer_config("p0"), self._hidden)
@@ -138,8 +141,8 @@ class Workload:
         )
 
     def stop(self) -> None:
-        """Stop producers, then readers, and return when all have ended, at the latest after the delivery time-out and a
-        margin for each kind of client.
+        """Stop producers, then readers, and return when all have ended. Producers get the delivery time-out and
+        `_MARGIN_S`, readers `_MARGIN_S`.
 
         A client that does not close in time is killed and its journal salvaged: it leaves no `_END`. Raises
         `ClientDied` if a client had ended by itself, and the error of the thread that converts journals.
@@ -165,9 +168,9 @@ class Workload:
         self._journals.salvage()
 
     def kill(self, client_id: str) -> int | None:
-        """SIGKILL one client and convert its journal into the ledger; nothing replaces it.
+        """Send SIGKILL to all processes of a client and convert its journal into the ledger. Nothing replaces it.
 
-        Return how many attempts of a producer have no outcome, None for a reader.
+        Return how many attempts of a producer have no delivery report; None for a reader.
         """
         with self._lock:
             handle = self._by_id[client_id]
@@ -254,9 +257,8 @@ class Workload:
                 handle.free()
 
     def check(self) -> None:
-        """Raise `ClientDied` if a client has ended by itself, which the harness notices within 20 ms. Raise the error
-        of the thread that converts journals, if it failed.
-        """
+        """Raise `ClientDied` if a client has ended by itself; a thread looks for that every 20 ms. Raise the error of
+        the thread that converts journals, if it failed."""
         if self._failure:
             raise ClientDied(self._failure)
         if self._journals.error is not None:
@@ -289,17 +291,16 @@ class Workload:
         return sum(handle.count(topic, partition) for handle in self._handles("producer"))
 
     def read(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the number of records that all live readers have read so far: of a partition, of a topic
+        """Return the number of records read so far, as a sum over all live readers: of a partition, of a topic
         (`partition` None), or of all topics (both None)."""
         return sum(handle.count(topic, partition) for handle in self._handles("reader"))
 
     def sent(self) -> int:
-        """Return the number of records that producers have given to their library so far. The number lags by at most 50
-        ms."""
+        """Return the number of records that producers have given to their library so far, including refused records."""
         return sum(handle.counters.sent for handle in self._handles("producer"))
 
     def counters(self, client_id: str) -> SharedCounters:
-        """Return a client's counters, which lag by at most 50 ms."""
+        """Return a client's counters, which the client updates while it runs."""
         with self._lock:
             return self._by_id[client_id].counters
 
@@ -346,7 +347,8 @@ class Workload:
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
-        """Note the end of a client, and start another producer if its library needs a reset. Under the lock."""
+        """Note the end of a client, if it has ended, and start another producer if the library needs a reset. The
+        caller holds the lock."""
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return

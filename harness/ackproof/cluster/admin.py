@@ -1,9 +1,9 @@
 """Admin requests: elections, reassignments, settings, feature levels, voters, transactions.
 
-They go to a single broker, which passes them on to the active controller. A response means that the request was
-accepted, not that it has an effect yet: witnesses look at another broker's metadata (`queries`). All functions raise
-`Refused` with Kafka's error, and `Unreachable` without a response. Request versions are those that every release from
-3.9 to 4.3 understands.
+A request goes to a single broker, which passes changes of the metadata on to the active controller. A response means
+that the request was accepted, not that it has an effect yet: witnesses look at another broker's metadata (`queries`).
+All functions raise `Unreachable` without a response; all but `log_dirs` raise `Refused` with Kafka's error. Request
+versions are those that every release from 3.9 to 4.3 understands.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class TransactionState:
 
 
 def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
-    """Return the state of a transactional id; None if this broker is not its coordinator or does not know it. Raises
-    `Refused` for another of Kafka's errors, `Unreachable` without a response."""
+    """Return the state of a transactional id; None if this broker is not its coordinator, does not know it, or is not
+    ready to answer. Raises `Refused` for another of Kafka's errors, `Unreachable` without a response."""
     question = Question("DescribeTransactions", 0, transactional_ids=[transactional_id])
     (found,) = connection.ask(question, timeout_s=ASK_S).transaction_states
     if found.error_code in _NOT_HERE:

@@ -55,7 +55,7 @@ class CodeAgent(ABC):
 
     @abstractmethod
     def _ask(self, request: str) -> str:
-        """Send a request to the agent and return its answer; '' if nobody listens."""
+        """Send a request to the agent and return its answer; '' if no agent listens or answers."""
 
     @abstractmethod
     def output(self) -> str:
@@ -124,8 +124,8 @@ class CodeAgent(ABC):
     # -- the JVM's own view -------------------------------------------------------------------------------------------
 
     def dump_threads(self) -> tuple[str, ...]:
-        """Return the stack of each thread, as the JVM prints them on SIGQUIT. Raises `FaultNotConfirmed` if the JVM
-        prints none."""
+        """Return the thread dump that the JVM prints on SIGQUIT, split at blank lines: one text for each thread,
+        and some for other parts of the dump. Raises `FaultNotConfirmed` if the JVM prints none."""
         seen = len(self.output())
         self.node.send_signal(signal.SIGQUIT)
 

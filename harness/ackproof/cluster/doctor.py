@@ -46,15 +46,15 @@ _OPTIONAL: Final = (
     ("clocks", Need.CLOCKS, "clocks jump"),
     ("disks", Need.DISKS, "disks are filled, fail or lose their power"),
 )
-"""Checks of needs that only some faults have: the name, the need, and when it is one."""
+"""Checks of needs that only some faults have: (name of the check, need, words for what such a fault does)."""
 
 
 def describe_means(need: Need, *, containers: bool = False) -> str:
     """Return in words the tool or right by which this machine meets a need (an ability that faults require); '' if none
     is required.
 
-    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Starts and
-    builds nothing.
+    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Builds no
+    tool; for `Need.DISKS` the first call mounts a file system as a trial.
     """
     if need is Need.DISKS:
         if why := refusal():

@@ -40,7 +40,7 @@ class GroupMember:
 @dataclass(frozen=True)
 class GroupDescription:
     """A consumer group as its coordinator, `broker`, describes it. `state`: Kafka's name of the state, such as Stable
-    or Empty."""
+    or Empty. `protocol`: `classic` or `consumer`."""
 
     group: str
     broker: int

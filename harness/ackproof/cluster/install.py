@@ -43,7 +43,7 @@ class Installation:
 
 
 def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
-    """Find or make everything that nodes of this Kafka need to start.
+    """Find or make everything that nodes of this Kafka need to start. A cluster is started if archives must be made.
 
     If this Java cannot share class data, there are no archives: nodes start slowly, and nothing else changes. Raises
     `BadInput` without such a release, build or image, `MissingTool` without mvn, Java or a needed container engine.
@@ -84,7 +84,7 @@ def with_features(
 def jars_by_label(
     builds: Iterable[KafkaBuild], ready: Mapping[KafkaBuild, Installation]
 ) -> dict[str, Mapping[str, str]]:
-    """Return for each build that is installed (`ready`) its label → (file name of a jar → SHA-256)."""
+    """Return label → (file name of a jar → SHA-256) of each build that has an installation in `ready`."""
     return {build.label: ready[build].jars.digests for build in builds if ready.get(build)}
 
 
@@ -92,8 +92,7 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
     """Return the feature levels that this release's own tool writes into a new cluster, by feature name. Installs the
     release if needed.
 
-    Raises `NotDecoded` for a checkpoint with unknown records, and the exceptions of `install`: `BadInput`,
-    `ProvisionFailed`, `EngineFailed`.
+    Raises `NotDecoded` for a checkpoint with records in an unknown form, and the exceptions of `install`.
     """
     # Import here: the package loads the ZooKeeper client, which reading an experiment does not need.
     from ackproof.cluster.metadata.kraft_log import levels_in
@@ -104,7 +103,7 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
 def environment_of(
     installed: Installation, without_archive: Sequence[int], spec: ClusterSpec
 ) -> dict[str, str]:
-    """Return versions, racks, machine and load as text by name; `unknown` for facts that the machine does not give.
+    """Return versions, racks, machine and load as text by name; `unknown` is the version of a package that is missing.
     `without_archive`: nodes whose JVM does not use its class-data archive."""
     if not installed.archives:
         archives = "none: this Java shares no class data"
@@ -126,7 +125,8 @@ def environment_of(
 
 
 def machine() -> dict[str, str]:
-    """Return Python, operating system, processors, memory, load and package versions of this machine."""
+    """Return Python, operating system, processors, memory, load and package versions of this machine, as text by
+    name."""
     memory = psutil.virtual_memory()
     system = platform.system()
     with contextlib.suppress(OSError):

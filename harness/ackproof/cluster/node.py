@@ -58,8 +58,8 @@ class NodeFiles:
 class ProcessNode:
     """A node that ackproof starts. `launch` starts a process for it.
 
-    `ready(node, seconds)` waits until the node takes part in the cluster. `on_event` gets its starts and ends. `clock`:
-    None if no fault of the run sets clocks.
+    `ready(node, seconds)` waits until the node is ready (`Node.await_ready`). `on_event` gets its starts and ends.
+    `clock`: None if no fault of the run sets clocks.
     """
 
     id: int
@@ -79,10 +79,11 @@ class ProcessNode:
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _child: NodeProcess | None = field(default=None, init=False)
     exit_status: int | None = field(default=None, init=False)
-    """Exit status of the last process (negative: the signal that ended it); None while there is one."""
+    """Exit status of the last process (negative: the signal that ended it); None while it runs, and before the
+    first."""
     _expected: bool = field(default=False, init=False)
     _expected_status: int | None = field(default=None, init=False)
-    """Exit status that is expected, whatever else is not."""
+    """Exit status that counts as an expected end; None for no particular status."""
     _end_reported: threading.Event = field(default_factory=threading.Event, init=False)
     """Set once the end of its last process was reported."""
 
@@ -194,7 +195,7 @@ class ProcessNode:
 
 
 def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """Send SIGTERM to all nodes. Return those that still run after `timeout_s` seconds."""
+    """Send SIGTERM to all nodes. Return the ids of those that still run after `timeout_s` seconds."""
     for node in nodes:
         node.terminate()
     try:

@@ -43,7 +43,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
-"""Time-out in seconds of a cluster's start. Even without a class-data archive a loaded machine takes a tenth."""
+"""Time-out in seconds of a cluster's start. Even without a class-data archive a loaded machine takes a tenth of it."""
 GRACEFUL_WITHIN_S: Final = 10.0
 FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its process
 
@@ -51,7 +51,7 @@ FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its
 class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     """A cluster that ackproof starts itself; a backend implements the abstract methods.
 
-    `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on another thread. Without
+    `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on any thread. Without
     `installed`, provisioning finds or makes the installation and reports to `progress`. `needs`: abilities that faults
     require of the backend. Nothing is started before `start`. Raises `BadInput` for invalid settings.
     """
@@ -143,10 +143,11 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = START_WITHIN_S) -> None:
-        """Start all nodes at once; return when every broker answers and sees all of them unfenced.
+        """Start all nodes, controllers first; return when every broker answers and sees all brokers unfenced.
 
-        Raises `NodeDied` as soon as a node ends, `WaitTimeout` after `timeout_s` seconds; then `stop` cleans up. Raises
-        `BadInput` if it was started before, and what finding an installation, addresses, links or disks raises.
+        Brokers of `start_order` start one after the other, and `timeout_s` limits the wait for each of them and for the
+        rest. Raises `NodeDied` as soon as a node ends, `WaitTimeout` after `timeout_s` seconds; then `stop` cleans up.
+        Raises `BadInput` if it was started before, and what finding an installation, addresses, links or disks raises.
         """
         if self._watcher is not None:
             raise BadInput("this cluster was started already")
@@ -204,8 +205,9 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
         """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
-        Return the nodes that did not shut down within `timeout_s` seconds and were killed. May be called at any time
-        and again; afterwards no node can be started. Raises `WaitTimeout`, `DiskError` or `EngineFailed` if that fails.
+        Return the ids of the nodes that did not shut down within `timeout_s` seconds (for brokers and for
+        controllers) and were killed; [] unless `graceful`. May be called at any time and again; afterwards no node
+        can be started. Raises `WaitTimeout`, `DiskError` or `EngineFailed` if that fails.
         """
         self._ending = True
         late: list[int] = []
@@ -276,8 +278,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy has died or links could not be
-        renewed."""
+        """Raise `NodeDied` if a node has died by itself, `LinkError` if the proxy of the mesh has died or links
+        could not be renewed."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death
@@ -367,7 +369,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         )
 
     def _launch_when_free(self, node_id: int) -> NodeProcess:
-        """Launch a node; with ZooKeeper only once the session of a killed broker has ended, else it would exit."""
+        """Launch a node. With ZooKeeper first wait until the last session of the broker has ended, at most
+        `FREE_WITHIN_S`: before that it would exit. Raises `BadInput` if the cluster has ended."""
         quorum = self._quorum
         if quorum is not None and self._nodes[node_id].pid is not None:
             with contextlib.suppress(WaitTimeout):

@@ -85,10 +85,10 @@ class Node(Protocol):
         """Return the state of the node's process now; `running` if the backend cannot know it."""
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until the node answers and takes part in the cluster.
+        """Wait until the node is ready.
 
-        A broker takes part once it is registered and unfenced, a controller once it knows the quorum's
-        leader, a ZooKeeper server once it serves. Raises `NodeDied` at once if its process has ended by itself,
+        A broker is ready once it is registered and unfenced, a controller once it knows the quorum's leader, a
+        ZooKeeper server once it answers requests. Raises `NodeDied` at once if its process has ended by itself,
         `WaitTimeout` after `timeout_s` seconds.
         """
 
@@ -116,8 +116,9 @@ class LocalNode(Node, Protocol):
         """Return the last lines of the node's log and of its output, at most `lines` of each."""
 
     def start(self) -> None:
-        """Start a process for the node without waiting until it is ready. In ZooKeeper mode a broker starts when its
-        last session has ended. Raises `BadInput` if the node has a process, or if the cluster was stopped."""
+        """Start a process for the node without waiting until it is ready. In ZooKeeper mode a broker's restart first
+        waits until its last session has ended, at most a minute. Raises `BadInput` if the node has a process, or if the
+        cluster was stopped."""
 
     def kill(self) -> None:
         """Send SIGKILL to the node's process and return at once; does nothing if it has ended."""
@@ -172,7 +173,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; return when every broker answers and sees all of them unfenced. In an attached cluster, only
+        """Start all nodes; return when every broker answers and sees all brokers unfenced. In an attached cluster, only
         find the brokers.
 
         Raises `NodeDied` as soon as a node ends, `WaitTimeout` if it takes too long; then `stop` cleans up. Raises
@@ -215,7 +216,8 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def bootstrap(self) -> str:
-        """Bootstrap servers for clients: `address:port,…` of all brokers, with IP literals."""
+        """Bootstrap servers for clients: `address:port,…` of all brokers, with IP literals; of an attached cluster,
+        as the user gave them."""
 
     @property
     @abstractmethod
@@ -249,24 +251,26 @@ class Cluster(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself and was not started again, `LinkError` if a proxy has ended.
-        Does nothing for an attached cluster."""
+        """Raise `NodeDied` if a node has died by itself and was not started again, `LinkError` if links between
+        nodes have lost their proxy or could not be renewed. Does nothing for an attached cluster."""
 
     @abstractmethod
     def controller(self) -> int | None:
-        """Return the id of the active controller; None while no node claims to be the controller."""
+        """Return the id of the active controller; None while none is known, or if no server answers."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft. Takes a second at most."""
+        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft, or if no server
+        answers."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft. Takes a second at most.
-        Raises `WireError` if ZooKeeper does not answer."""
+        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft. Raises `WireError`
+        if ZooKeeper does not answer."""
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the state of these topics' partitions: from ZooKeeper, else merged from the brokers that run."""
+        """Return the state of these topics' partitions: from ZooKeeper, else merged from the brokers that run.
+        Partitions that no server reports are missing."""
         wanted = tuple(topics)
         quorum_view = self.metadata_state(wanted)
         views = []
@@ -291,12 +295,13 @@ class Cluster(ABC):
 
     @abstractmethod
     def running_links(self) -> Mapping[int, Connection]:
-        """Return a connection to each broker that runs (not paused), for `queries`."""
+        """Return a connection to each broker that runs (not paused), for `queries`; of an attached cluster, to every
+        broker."""
 
     @abstractmethod
     def admin_link(self) -> Connection | None:
         """Return a connection to a broker that accepts changes: in KRaft mode any running broker, in ZooKeeper mode the
-        controller. None if no such broker runs."""
+        controller (in an attached cluster any broker if it is unknown). None if no such broker runs."""
 
     @abstractmethod
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:

@@ -1,4 +1,4 @@
-"""Waiting until started nodes take part in their cluster, and until topics are created and usable."""
+"""Waiting until started nodes are ready, and until topics are created and usable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD_START_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Readiness:
-    """Checks whether nodes take part in the cluster. `links`: connection to each broker. `running` returns the
+    """Checks whether nodes are ready. `links`: connection to each broker. `running` returns the
     connections to brokers that run now."""
 
     quorum: MetadataQuorum
@@ -87,8 +87,8 @@ INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help.""
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
     """Create topics, and wait until every running broker sees all leaders and full ISRs, and the leaders answer.
 
-    `timeout_s`: limit of the creation; the wait gets some time more for each partition. Raises `BadInput` for topics
-    that Kafka refuses, `NodeDied` if a node ends, `WaitTimeout` if it takes too long.
+    `timeout_s`: limit of the creation in seconds. The wait gets what is left of it, and 0.05 s for each partition.
+    Raises `BadInput` for topics that Kafka refuses, `NodeDied` if a node ends, `WaitTimeout` if it takes too long.
     """
     count = len(_places(topics))
     deadline = time.monotonic() + timeout_s + count * _PARTITION_S

@@ -1,7 +1,7 @@
 """The backends on which a case can run, one row each, and the preparations that faults require before a cluster starts.
 
-A backend's row says which abilities it lacks, and why. A new backend takes a row here, a word of `Backend`, and a
-folder in `ackproof.cluster.backends`.
+A backend's row says which abilities it lacks, and why. A new backend takes a row here, a word of `Backend`, and,
+if it runs brokers, code in `ackproof.cluster.backends`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
 )
 """Need to affect single requests on a class of links → the need for these links."""
 DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
-"""Needs for a file system of each node's own. `DISKS_WHERE_ROOT` accepts none if the machine does not permit
+"""Needs for a file system of each node's own. With `DISKS_WHERE_ROOT` the nodes get none if the machine does not permit
 it."""
 
 

@@ -35,7 +35,8 @@ class Case:
     repeat: int
     """Number of the repeat, from 1."""
     seed: int
-    """Seed of this case alone. All random choices of its run follow from it."""
+    """Seed of this case alone. All random choices of its run follow from it, except the pairs of faults in a storm of
+    pairs: they follow from the experiment's seed."""
     experiment: ExperimentSpec
     """The experiment of this cell, without a matrix. Its `expect` has the expectations that apply to this case."""
     cell: str = ""

@@ -1,4 +1,4 @@
-"""The client library of producers or readers, as an experiment names it: `workload.producers.client`.
+"""The client library of producers, readers or group members, as an experiment names it (`workload.producers.client`).
 
 A file writes `librdkafka` (the default), `java`, `{java: "4.1.2"}`, or `{command: [./my-service, "{settings}"]}`.
 `java` alone means the Java client of the cluster's own release; with a release, clients and brokers may differ. A
@@ -36,8 +36,8 @@ class ClientChoice:
         """Return the release of the Java client for a cluster that runs `kafka`: the client's own `release`, or else
         the cluster's.
 
-        A cluster whose build is no release gets the newest known release of its line. Return '' for librdkafka, and the
-        name of the program for a command.
+        For a cluster that runs a build of sources or an image, that is the newest known release of its line. Return
+        '' for librdkafka, and the name of the program for a command.
         """
         if self.command:
             return PurePath(self.command[0]).name

@@ -19,7 +19,7 @@ Liveness: TypeAlias = Literal[
     "no-controller",
     "stalled",
 ]
-"""The classes of things that do not recover (`rundir.anomalies.LIVENESS`)."""
+"""Names of the anomaly classes of a missing recovery (`rundir.anomalies.LIVENESS`)."""
 
 
 class EvidenceSpec(Spec):

@@ -30,8 +30,8 @@ class Incidents(NamedTuple):
 
     `kills`, `power_losses`, `clean_stops`: ends of brokers. `cuts`: live brokers that are fenced. `shrinks`:
     slow followers that their leader removes from the ISR. `preferred`, `unclean`: elections of these kinds.
-    `hand_overs`: moves of the leadership away from a live broker; a planned preferred election counts as both, one
-    in an observed metadata log only as this.
+    `hand_overs`: moves of the leadership away from a live broker. A planned preferred election counts in `preferred`
+    and in `hand_overs`, one in an observed metadata log only in `hand_overs`.
     """
 
     kills: int = 0
@@ -118,7 +118,8 @@ class Exposure:
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:
         """Return the incidents if `nodes` brokers are stopped or cut off for `hold` seconds (None: to the end of the
-        run). They are fenced when their session ends, or else are removed from the ISR as slow."""
+        run). They are fenced if their session ends meanwhile, or else are removed from the ISR if they lag for
+        too long; `NOTHING` if the time is too short for both."""
         if self.lasts(hold, self.session):
             return Incidents(cuts=nodes)
         return Incidents(shrinks=nodes) if self.lasts(hold, LAG) else NOTHING
@@ -171,8 +172,8 @@ class Draw:
     """Random choices for `FaultSpec.draw_fields`, when a storm (a fault that starts randomly chosen faults) draws a
     fault.
 
-    `random`: generator of the storm, seeded by the case's seed and the storm's number. Roles, partitions and durations
-    are drawn from it, everything else from `more`.
+    `random`: generator of the storm, or of a pair of faults in a storm of pairs. Roles, partitions and durations are
+    drawn from it, everything else from `more`.
     """
 
     random: Random
@@ -182,7 +183,8 @@ class Draw:
     more: Random = field(default_factory=lambda: Random(0))
     """Generator for links, requests and optional fields.
 
-    In a storm of single faults each fault has its own, so that these draws change no other fault.
+    In a storm of single faults each fault has its own, so that these draws change no other fault. In a storm of pairs
+    it is `random`.
     """
 
     def role(self) -> str:

@@ -1,8 +1,8 @@
 """`FaultSpec`, the base class of all faults, as data.
 
 A kind of fault is a subclass with a `KIND`, in a module of `ackproof.faults`; `ackproof.faults.registry` finds it.
-The fields that the subclass adds are those in the braces after the kind. The class attributes tell planning, running
-and judging everything else about the kind.
+The fields that the subclass adds are those that a file writes in the braces after the kind. The class attributes
+tell planning, running and judging everything else about the kind.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class FaultSpec(Spec):
     HOLD_KEY: ClassVar[HoldKey | None] = None
     """Name of the field for the fault's duration; None if the fault ends by itself."""
     SHORT: ClassVar[tuple[str, ...]] = ()
-    """Fields that a value without braces stands for: one field, or two for a list of three (the groups, and the node
-    that connects them)."""
+    """Fields that a value without braces sets. One field takes the whole value. Two fields take a list of three: the
+    first gets its ends (two groups), the second its middle (the node that connects them). Empty: braces are needed."""
     ASKS: ClassVar[frozenset[Ability]] = frozenset()
     """Abilities that the fault uses apart from Kafka's protocol. It is refused on backends that lack one."""
     NOT_SIMULATED: ClassVar[str] = ""
@@ -229,8 +229,8 @@ class FaultSpec(Spec):
         return 0.0
 
     def rots(self, place: TopicPartition) -> bool:
-        """Return True if the fault damages parts of this partition's log that the protocol relies on. These are the end
-        of the log after a power loss, or its middle: no protocol defines the outcome of such damage."""
+        """Return True if the fault damages files of this partition's log on which the replication protocol relies.
+        Kafka defines no outcome of such damage."""
         del place
         return False
 
@@ -250,8 +250,8 @@ class FaultSpec(Spec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the kind's fields for a storm; return them as a file writes them. None: the storm's menu must
-        give them."""
+        """Draw the kind's fields for a storm; return them as a file writes them. None: they
+        cannot be drawn, and the storm's `menu` must give them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
 

@@ -145,8 +145,8 @@ class GroupSpec(Spec):
 
     @property
     def broker_settings(self) -> dict[str, str]:
-        """Broker settings that the group needs: no delay before its first rebalance, and limits that allow its
-        time-outs."""
+        """Broker settings that the group needs: no delay before its first rebalance, limits that allow its
+        time-outs, and with protocol consumer the time-outs themselves."""
         times = {"session.timeout.ms": self.session_timeout, "heartbeat.interval.ms": self.heartbeat}
         found = {"group.initial.rebalance.delay.ms": "0"}
         prefix = "group.consumer." if self.protocol == "consumer" else "group."

@@ -92,7 +92,7 @@ for _line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").spli
 PROMISES: Final = tuple(_read_promises(_ROWS["promise"]))
 """The promises of all classes, in the order in which they are tried."""
 HEALTHY: Final = tuple(tuple(row) for row in _ROWS["healthy"])
-"""For each class, what healthy groups show that looks like it, and why that is no finding."""
+"""Rows (anomaly class, what healthy groups show that looks like it, why that is no finding)."""
 
 
 def conditions_of(spec: GroupSpec) -> dict[Condition, str]:
@@ -106,13 +106,14 @@ def conditions_of(spec: GroupSpec) -> dict[Condition, str]:
 
 
 def find_promise(anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> GroupPromise:
-    """Return the first row that applies to an anomaly class in a group under these conditions."""
+    """Return the first row that applies to an anomaly class in a group under these conditions. Raises StopIteration if
+    there is none, as for an unknown class."""
     return next(row for row in PROMISES if row.fits(anomaly, spec, conditions))
 
 
 def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str]) -> Ruling:
-    """Return whether a group forbids or allows an anomaly class, and why. `conditions`: conditions that hold → their
-    causes in words."""
+    """Return the ruling on an anomaly class in a group: forbidden, allowed or not judged, and why. `conditions`:
+    conditions that hold → their causes in words."""
     row = find_promise(anomaly, spec, conditions.keys())
     causes = [conditions[one] for one in Condition if one in row.conditions and conditions[one]]
     source = f" ({row.source})" if row.source else ""
@@ -122,7 +123,7 @@ def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str
 
 def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
     """Return True if a group of the experiment may show an anomaly class without breaking a guarantee. Without faults,
-    only conditions that follow from settings are assumed."""
+    only conditions that follow from settings are assumed, with faults every condition."""
     cluster = experiment.cluster
     settings = {name for config in (cluster.config, *cluster.broker_config.values()) for name in config}
     without_faults = {Condition.OFFSETS} if settings & _LOSING else set()

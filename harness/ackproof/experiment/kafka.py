@@ -2,7 +2,7 @@
 
 `releases.json` has a row for each release line: its releases, and the feature levels that its brokers support
 (ApiVersions). `python tools/new_release.py VERSION` writes the row and the lock file of the jars. Any other release
-runs too, under the rules of the newest known line that is not newer.
+from the oldest known line on runs too, under the rules of the newest known line that is not newer.
 
 A file writes `"4.4.0"`, `newest`, `{path: ../kafka}`, `{version: "4.3.1", patch: fix.jar}` (or `rules.btm`) or `{image:
 my/kafka:tag}`. `ackproof.plan.builds` fills in the rest: the version of a build, the newest release, absolute paths.
@@ -243,7 +243,7 @@ class KafkaBuild:
 
 
 def not_a_version(text: str) -> str | None:
-    """Return why the version on a command line cannot be run; None if it can."""
+    """Return why `text` is no full version that ackproof supports; None if it is one."""
     if not _VERSION.match(text):
         return f"expected a full version such as {DEFAULT}, not '{text[:60]}'"
     return too_old(text)

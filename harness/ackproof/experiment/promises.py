@@ -169,8 +169,8 @@ def id_expiry_ms(config: Mapping[str, str]) -> int:
 
 
 def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
-    """Return how a leader may forget a producer id in use. A repeated batch is at most as old as its delivery
-    time-out plus the time for which a fault held it."""
+    """Return how a leader may forget a producer id in use; '' if it may not. A repeated batch is at most as old as
+    its delivery time-out plus the time for which a fault held it."""
     lead = sum(max(0.0, fault.clock_shift) for fault in spec.faults)  # jumps of brokers' clocks add up
     held = max((fault.hold or 0.0 for fault in spec.faults), default=0.0)
     shortest = min(map(id_expiry_ms, configs), default=_ID_EXPIRY_MS)

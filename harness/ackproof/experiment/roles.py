@@ -74,7 +74,7 @@ FIRST_CONTROLLER: Final = 101
 """Id of the first isolated controller. Brokers count from 1."""
 MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER, RoleKind.ZOOKEEPER})
 DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
-"""Roles that take one of several nodes. The case's seed decides which one."""
+"""Roles whose nodes are drawn from several. The case's seed decides which nodes."""
 
 HELD_BY_ONE: Final = frozenset(
     {

@@ -130,8 +130,8 @@ def refusal(scope: Scope, name: str) -> str | None:
 
 
 def field_of(name: str) -> str | None:
-    """Return the field of `workload.producers` that replaces a setting of librdkafka's producer; None if there is no
-    such field."""
+    """Return the field of `workload.producers` that replaces a setting of a producer library; None if there is no such
+    field."""
     why = why_reserved(Scope.PRODUCER, name) or ""
     return why.removeprefix(_FIELD) if why.startswith(_FIELD) else None
 

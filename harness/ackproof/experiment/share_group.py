@@ -11,7 +11,7 @@ from ackproof.experiment.base import Config, Spec, Text, Whole
 from ackproof.experiment.client import JAVA, ClientChoice, ClientField
 
 _SESSION_S: Final = 6.0
-"""Session time-out of members: the partitions of a killed one are assigned to others after it."""
+"""Session time-out of members, in seconds. A killed member keeps its partitions until it has passed."""
 _HEARTBEAT_S: Final = 1.0
 
 
@@ -83,8 +83,8 @@ class ShareGroupSpec(Spec):
 
     @property
     def broker_settings(self) -> dict[str, str]:
-        """Broker settings that the group needs: its locks, time-outs and delivery limit, bounds that allow them, and
-        the prefix of dead-letter topics."""
+        """Broker settings that the group needs: its time-outs, lock duration and delivery limit, and bounds
+        that allow them. With `dead_letters` also an empty prefix of dead-letter topics."""
         lock_ms, session_ms, heartbeat_ms = (
             round(seconds * 1000) for seconds in (self.lock, _SESSION_S, _HEARTBEAT_S)
         )

@@ -63,7 +63,8 @@ def _refuse_kraft(name: str) -> str:
 
 
 def attached_topic(name: str, run_id: str) -> str:
-    """Return the unique name of a topic on a cluster that ackproof did not start."""
+    """Return the name that a run gives to the topic `name` on a cluster that ackproof did not start. It
+    contains the first 10 characters of the run id."""
     return f"ackproof-{run_id[:10]}-{name}"
 
 
@@ -86,7 +87,7 @@ Features: TypeAlias = dict[
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 _ONE_OR_MANY: Final = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
-"""Accept a single value without brackets, so that it may be a value of a matrix."""
+"""Turn a single value into a tuple of one, so that a file, or an axis of its matrix, need not write a list."""
 NodeIds: TypeAlias = Annotated[
     tuple[NodeId, ...],
     _ONE_OR_MANY,
@@ -167,7 +168,8 @@ class ClusterSpec(Spec):
 
     @property
     def of_groups(self) -> dict[str, str]:
-        """Broker settings that the experiment's groups need; `config` overrides them."""
+        """Broker settings that the experiment's groups need, as `serve` set them. Those of `timing` and
+        `config` override them."""
         return self._of_groups
 
     def serve(self, groups: Iterable[GroupSpec | ShareGroupSpec]) -> None:
@@ -203,7 +205,7 @@ class ClusterSpec(Spec):
         return Members.in_racks(self.broker_ids, self.controller_ids, self.racks, self.controller_racks)
 
     def rack_of(self, broker: int) -> str:
-        """Return the rack that a broker is configured with; empty for none."""
+        """Return the rack that a broker is configured with; '' if it has none, or without `rack_aware`."""
         return self.members.racks.get(broker, "") if self.rack_aware else ""
 
 

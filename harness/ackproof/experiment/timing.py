@@ -4,7 +4,7 @@ recover.
 A later layer overrides an earlier one::
 
     defaults     for a small cluster on one machine
-    groups       what the time-outs of consumer groups need
+    groups       what consumer groups and share groups need
     timing       `chaos`: short time-outs for experiments; `script`: so long that nothing happens by itself;
                  `kafka`: none, so Kafka's own
     cluster      `cluster.config` of the experiment, with the settings of its broker file (`settings_from`)
@@ -135,8 +135,9 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
 
 
 def timing_name(spec: ExperimentSpec) -> str:
-    """Return a short name for the time-outs of an experiment's brokers: `chaos`, `Kafka's own +
-    server.properties`."""
+    """Return a short name for the time-outs of an experiment's brokers, such as `chaos` or `Kafka's own +
+    server.properties`. `+ cluster.config` is added if the experiment sets other time-outs (`*.ms`) itself. A
+    cluster that someone else runs has `that of the cluster`."""
     if spec.ground.foreign:
         return "that of the cluster"
     cluster, file = spec.cluster, spec.cluster.settings_from
@@ -151,14 +152,15 @@ def timing_name(spec: ExperimentSpec) -> str:
 
 
 def timing_of(spec: ExperimentSpec) -> Timing:
-    """Return the timing with its name, every setting that differs from Kafka's default, and the ignored settings of
-    the broker file."""
+    """Return the name of the timing, the broker settings that differ from Kafka's defaults (none for a
+    cluster that someone else runs), and the ignored settings of the broker file."""
     changed, file = () if spec.ground.foreign else tuple(_changed(spec.cluster)), spec.cluster.settings_from
     return Timing(name=timing_name(spec), changed=changed, ignored={} if file is None else file.ignored)
 
 
 def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
-    """Yield every setting that differs from Kafka's default, time-outs first."""
+    """Yield each broker setting that differs from Kafka's default, once for each of its values. Settings in
+    ms come first."""
     found = {broker: configured(cluster, broker) for broker in cluster.broker_ids}
     names = {name for config in found.values() for name in config} - {"broker.rack"}
     for name in sorted(names, key=lambda name: (not name.endswith(".ms"), name)):
@@ -197,7 +199,8 @@ _ELECTIONS: Final = 10
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
-    """Return, for each liveness class, the seconds without progress after which it is counted.
+    """Return, for each liveness class, the seconds without progress after which it is counted. Without
+    consumer groups the class `stalled` is missing.
 
     The experiment's own bounds (`evidence.recovery`) replace those that follow from the time-outs.
     """
@@ -241,7 +244,8 @@ def _library_s(clients: ProducerSpec | ConsumerSpec, name: str) -> float:
 
 
 def _request_wait_s(clients: ProducerSpec | ConsumerSpec, default: float | None = None) -> float:
-    """Return how long any request of these clients waits. `default`: None for the library's, if the file gives none.
+    """Return the seconds for which any request of these clients waits for its response. `default`: used if
+    the clients' `config` does not set that time-out; None: the library's default.
 
     librdkafka has socket.timeout.ms for this, the Java client request.timeout.ms.
     """

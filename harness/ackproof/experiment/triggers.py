@@ -28,7 +28,7 @@ from ackproof.rundir.metrics import METRICS, Shape
 from ackproof.rundir.partition import TopicPartition
 
 COUNTS: Final = ("acked", "read")
-"""Gauges that only grow: of a partition, of a topic, or of all topics together."""
+"""Gauges that only grow. They count records of one partition, or of all topics together."""
 METRIC: Final = "metric"
 """Name of the gauge that reads one of the nodes' own metrics."""
 GAUGES: Final = (*COUNTS, *LIVE, METRIC)
@@ -120,8 +120,8 @@ class TimeTrigger:
 class StateTrigger:
     """Trigger in a state (`when: acked >= 2000`), or at `at_latest` seconds if the state has not occurred by then.
 
-    Without `at_latest`, if the state never occurs, the fault is left out and the case is INCONCLUSIVE. For a count,
-    the load continues beyond its duration by `COUNT_WITHIN_S` at most.
+    Without `at_latest`, if the state never occurs, the fault is left out and the case is INCONCLUSIVE. If it
+    waits for a count (`awaited`), the load continues beyond its duration by `COUNT_WITHIN_S` seconds at most.
     """
 
     condition: Condition
@@ -129,8 +129,8 @@ class StateTrigger:
 
     @property
     def awaited(self) -> bool:
-        """True if load alone brings about the state sooner or later: a count of records must be reached, without
-        `at_latest`."""
+        """True if the trigger waits for a number of records (`acked` or `read` with > or >=) and has no
+        `at_latest`. Load alone brings about such a state sooner or later."""
         counts = self.condition.gauge in COUNTS and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 
@@ -159,7 +159,7 @@ class ChainTrigger:
 
 Trigger: TypeAlias = TimeTrigger | StateTrigger | ChainTrigger
 COUNT_WITHIN_S: Final = 30.0
-"""Seconds by which the load continues beyond its duration to reach a count that a fault waits for."""
+"""Maximum seconds by which the load continues beyond its duration to reach a count that a fault waits for."""
 TRIGGER_KEYS: Final = ("at", "when", "after")
 """Keys of an entry that stand for a trigger; a fault has exactly one. `at_latest` goes with `when`."""
 

@@ -25,8 +25,8 @@ from ackproof.faults.injection import injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
-"""Default of message.timestamp.after.max.ms since 4.0 (KIP-937), in seconds: a broker refuses records whose
-timestamps are further in the future."""
+"""Default of message.timestamp.after.max.ms since 4.0, in seconds: a broker refuses records whose timestamps
+are further in the future."""
 LEAST_S = 1.0
 """Smallest jump, in seconds. A smaller one is hard to tell from the time that a busy machine takes to log a line."""
 SHARP: Final = 0.5
@@ -122,8 +122,8 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         clock_of(node).shift(seconds)
 
     def _read_unshifted(self, node: LocalNode) -> ClockReading:
-        """Return the clock's reading without the shifts of other faults, as soon as it is sharp enough to see the jump.
-        Raises `FaultNotConfirmed` if it is not so in time."""
+        """Return the clock's reading without the shifts of other faults, as soon as it is sharp enough to see
+        the jump. Raises `FaultNotConfirmed` if no such reading comes in time."""
 
         def sharp() -> ClockReading | None:
             off = self.holds.jumped(node.id)

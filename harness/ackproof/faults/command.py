@@ -33,15 +33,15 @@ from ackproof.faults.injection import Aim, Injection, injects
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
 CHECK_EVERY_S: Final = 0.25
 _TOLD: Final = 2000
-"""Maximum number of characters of a command's output in the timeline. All of it is in `commands/`."""
+"""Number of characters, from the end of a command's output, that the timeline has. All of it is in `commands/`."""
 
 
 class CommandFault(FaultSpec):
     """Commands as lists of words. They run without a shell, in the folder in which ackproof was called.
 
-    In a word, `{bootstrap}` and `{nodes}` (holders of `target`, comma-separated) are replaced. `check` must
-    end with a status other than 0 before the fault, and with 0 once it is in force. A check that cannot fail
-    would prove nothing.
+    In a word, `{bootstrap}` (bootstrap servers) and `{nodes}` (ids of the holders of `target`,
+    comma-separated) are replaced. `check` must end with a status other than 0 before the fault, and with 0
+    once the fault is in force. A check that cannot fail would prove nothing.
     """
 
     KIND = "command"
@@ -116,7 +116,7 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 @dataclass(frozen=True)
 class _CommandResult:
-    """A command that was run: its words joined by blanks, its exit status and its output."""
+    """A command that was run: its words joined by blanks, its exit status and the end of its output (`_TOLD`)."""
 
     words: str
     status: int
@@ -195,8 +195,9 @@ class CommandInjection(Injection[CommandFault]):
         )
 
     def _run(self, name: str, argv: Sequence[str]) -> _CommandResult:
-        """Run a command, and return its words, exit status and output. `name`: its field in the file, for messages.
-        Raises `FaultNotConfirmed` if it cannot start, or exceeds its time limit and is killed."""
+        """Run a command, and return its words, exit status and output. `name`: its field in the file, for
+        messages and for the file below `commands/` that gets the output. Raises `FaultNotConfirmed` if it
+        cannot start, or exceeds its time limit and is killed."""
         words = list(argv)
         for field, value in self._replace.items():
             words = [word.replace(field, value) for word in words]

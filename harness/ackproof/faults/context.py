@@ -23,15 +23,15 @@ if TYPE_CHECKING:  # a fault is read without any client library
     from ackproof.clients.groups import Groups
 
 FREE_WITHIN_S: Final = 3600.0
-"""Seconds to wait for other faults: longer than any of them takes to heal."""
+"""Maximum seconds to wait for other faults: longer than any of them takes to heal."""
 LOOK_EVERY_S: Final = 0.01
 BACK_WITHIN_S: Final = 60.0
 """Seconds that a released node may need to start, register and be unfenced."""
 
 
 class Processes(Protocol):
-    """Processes that a run starts: its clients, or the instances of its service. Methods raise KeyError for an unknown
-    id."""
+    """Processes that a run starts: its clients, or the instances of its service. For an unknown id `members`
+    returns none and `signal` does nothing; other methods raise KeyError."""
 
     def running(self) -> Mapping[str, ClientProcess]:
         """Return the running processes by id, in the order of their start."""
@@ -40,8 +40,8 @@ class Processes(Protocol):
         """Return all living processes under one id: the process that was started, and those that it started."""
 
     def kill(self, client_id: str) -> int | None:
-        """Send SIGKILL to a process. Return the number of its sends without an outcome; None if its sends are not
-        counted."""
+        """Send SIGKILL to all processes of this id. Return the number of its sends without an outcome; None
+        if its sends are not counted."""
 
     def signal(self, client_id: str, number: int) -> None:
         """Send the signal `number` to all processes of this id."""
@@ -86,9 +86,10 @@ class Clients(Processes, Protocol):
 class Holds:
     """Claims of a run's faults on nodes and partitions. Thread-safe.
 
-    Faults that overlap on a node must heal as if each were alone. For example, if a kill and a shutdown overlap, the
-    last one to heal starts the node, and the other waits for that. So a fault that ends or freezes a process claims its
-    node first, and releases it when it heals. Of two reassignments of one partition, Kafka carries out the later one.
+    Faults that overlap on a node must heal as if each were alone. For example, if a kill and a shutdown
+    overlap, the last one to heal starts the node, and the other waits for that. So a fault that ends or
+    freezes a process claims its node first, and releases it when it heals. Requested reassignments are
+    recorded too: of two for one partition, Kafka carries out the later one.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class Holds:
                 self._note_change(node)
 
     def drop(self, fault: int) -> None:
-        """Release all claims of the fault with this number, after it has ended."""
+        """Release all claims on nodes of the fault with this number, and note that the fault is over (`is_over`)."""
         for node in list(self._grips):
             self.release(node, fault)
         with self._lock:
@@ -147,14 +148,14 @@ class Holds:
             )
 
     def changes(self, node: int) -> int:
-        """Return how often claims on this node have changed. Equal numbers mean that no fault touched the node in
-        between."""
+        """Return how often claims on this node have changed. If two calls return the same number, no fault
+        claimed or released the node between them."""
         with self._lock:
             return self._changes.get(node, 0)
 
     def returns(self, node: int) -> bool:
-        """Return True if a fault released this node in the last `BACK_WITHIN_S` seconds, so that it may not answer
-        yet."""
+        """Return True if a fault claimed or released this node in the last `BACK_WITHIN_S` seconds, so that
+        it may not answer yet."""
         with self._lock:
             at = self._changed_at.get(node)
             return at is not None and time.monotonic() - at < BACK_WITHIN_S
@@ -175,7 +176,8 @@ class Holds:
             self._assigned[place] = fault, replicas
 
     def assigned(self, place: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
-        """Return the last fault that requested replicas of the partition, and the replicas; None if no fault did."""
+        """Return the number of the last fault that requested replicas of the partition, and these replicas;
+        None if no fault did."""
         with self._lock:
             return self._assigned.get(place)
 
@@ -205,10 +207,10 @@ class FaultContext:
     service: Processes | None = None
     """The instances of the service under test; None if there is none."""
     holds: Holds | None = None
-    """Claims on nodes; None if faults do not overlap and the caller undoes each."""
+    """Claims on nodes, shared by all faults of the run; None if faults do not overlap."""
     tag: RunTag | None = None
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
     """Timeline for the progress of a fault of several steps. None: scripts fail."""
     groups: Groups | None = None
-    """Members of consumer groups; None if there are none."""
+    """Members of consumer groups and share groups; None if there are none."""

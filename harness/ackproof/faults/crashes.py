@@ -95,13 +95,13 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
 
 
 STARTED: Final = "Kafka startTimeMs"
-"""Line that Kafka logs when a start is complete (AppInfoParser), in every release and role."""
+"""Text in the line that Kafka logs when the start of a broker or controller is complete (AppInfoParser)."""
 LOGS_WITHIN_S: Final = 30.0
 _TAIL_LINES: Final = 300
 
 
 class KillStarting(ProcessFault):
-    """SIGKILL, start, and SIGKILL during the start, so that the recovery of its logs is itself interrupted."""
+    """SIGKILL, start, and SIGKILL during the start, so that the recovery of the node's logs is itself interrupted."""
 
     KIND = "kill_starting"
     DONE = "killed while starting"
@@ -144,7 +144,8 @@ class _KillStartingInjection(ProcessInjection[KillStarting]):
 
     @staticmethod
     def _log(node: LocalNode) -> list[str]:
-        """Return the node's log lines without the JVM's own output, which is always at the end."""
+        """Return Kafka's own lines (they begin with `[`) from the end of the node's log. The JVM's output,
+        which `log_tail` puts after them, is left out."""
         return [line for line in node.log_tail(_TAIL_LINES).splitlines() if line.startswith("[")]
 
     def _since(self, node: LocalNode) -> list[str]:

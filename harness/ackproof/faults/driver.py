@@ -83,7 +83,7 @@ class FaultDriver:
         self._timeline = timeline
         self._resolve = resolve
         self._lives = {fault.number: Life(fault) for fault in case.faults}
-        """Life of each fault, by number. Only the fault's own thread writes it."""
+        """State of each fault, by number. The fault's own thread updates it; `forget` removes it."""
         self._load = LoadPhase.RUNS
         self._threads: list[threading.Thread] = []
         self._later: list[int] = []
@@ -123,8 +123,8 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """Start the thread of each fault shortly before its time; return once all have one. A soak has thousands of
-        faults, few of them at once, and each waiting thread takes processor time."""
+        """Start the thread of each fault shortly before its time; return once all have one, or the run is stopped. A
+        soak has thousands of faults, few of them at once, and each waiting thread takes processor time."""
 
         def all_live() -> bool:
             self._begin(self._due)
@@ -162,7 +162,7 @@ class FaultDriver:
 
     def has_begun(self, number: int) -> bool:
         """Return True if the fault took effect, or ended without effect. A failed fault counts only once it is undone.
-        Raises KeyError for a number that no fault of the case has."""
+        Raises KeyError for a number that no fault of the case has, and for a fault that `forget` dropped."""
         return self._lives[number].bit or self._lives[number].over
 
     @property
@@ -174,7 +174,8 @@ class FaultDriver:
         return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
-        """End the waits for conditions of `when:` triggers, because the planned duration of the load is over."""
+        """Give up `when:` triggers without `at_latest`, because the planned duration of the load is over.
+        Faults that wait for one then fail."""
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
@@ -193,8 +194,8 @@ class FaultDriver:
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Write the events of a step to the timeline, then store the fault's next stage: who sees the stage finds its
-        events. If the timeline cannot be written, keep the error for `heal_all`."""
+        """Write the events of a step to the timeline, and only then store the fault's next stage, so that its events
+        are there once the stage is seen. If the timeline cannot be written, keep the error for `heal_all`."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)

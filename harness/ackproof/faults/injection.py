@@ -84,7 +84,7 @@ class Injection(ABC, Generic[SpecT]):
 
     @property
     def clients(self) -> Sequence[str] | None:
-        """Return the ids of the clients that the fault hit; None for faults of other things."""
+        """Return the ids of the clients that the fault hit; None for a fault that hits no clients."""
         return None
 
     def put_back(self) -> str:
@@ -94,7 +94,8 @@ class Injection(ABC, Generic[SpecT]):
 
     @property
     def groups(self) -> Groups:
-        """Members of the run's consumer groups. Raises `FaultNotConfirmed` if the run has no groups."""
+        """Members of the run's consumer groups and share groups. Raises `FaultNotConfirmed` if the run has no
+        groups."""
         if self.context.groups is None:
             raise self.not_confirmed("no consumer group of ours runs here")
         return self.context.groups
@@ -178,7 +179,7 @@ class Injection(ABC, Generic[SpecT]):
     def await_ready(self, node: Node) -> None:
         """Wait until the node answers and, if it is a broker, is registered and unfenced.
 
-        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds.
+        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds, `NodeDied` at once if the node died by itself.
         """
         try:
             node.await_ready(READY_WITHIN_S)
@@ -220,9 +221,8 @@ def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """Return the injection of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if its kind has no injection
-    (a storm).
-    """
+    """Return the injection of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if its kind has no injection (a
+    storm), or the cluster or `context` lacks what the injection needs."""
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")

@@ -76,8 +76,8 @@ class LoadPhase(Enum):
 
     RUNS = auto()
     ENDS = auto()
-    """The planned duration is over. `when:` triggers are given up; `at:` triggers are still awaited, as their
-    time is sure to come."""
+    """The planned duration is over. `when:` triggers without `at_latest` are given up. All others are still
+    awaited, because their time is sure to come."""
     OVER = auto()
     """The load has ended. Every fault is healed, and storms begin no further fault."""
 
@@ -346,8 +346,8 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def chained_faults(lives: Lives, first: Life) -> list[Life]:
-    """Return the faults with a trigger `after:` on `first` that its last step starts. In stage ASKED these are the
-    faults that `first` drew as a storm; in later stages, all other faults."""
+    """Return the faults whose trigger `after:` refers to `first` and which its present stage lets begin. In
+    stage ASKED these are faults that a storm drew; in any other stage, faults that no storm drew."""
     return [
         life
         for life in lives.values()

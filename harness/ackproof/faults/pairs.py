@@ -33,7 +33,8 @@ from ackproof.rundir.timeline import DRAWN_FROM
 Pair: TypeAlias = tuple[str, str]
 """Names of two kinds of faults, in alphabetical order."""
 BESIDE_S: Final = 0.3
-"""Seconds after the first fault of a pair at which the second begins."""
+"""Seconds from the confirmation of a pair's first fault (or its request, if it ends by itself) to the
+beginning of the second."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ class _Dealer:
     def draw_pair(
         self, pair: Pair, generator: random.Random, number: int
     ) -> tuple[FaultSpec, FaultSpec] | str:
-        """Return two faults that can be in force together, the longer one first; or the reason why no such faults were
-        found."""
+        """Return two faults that can be in force together; or the reason why no such faults were found. A
+        fault that is held for a time comes before one that ends by itself."""
         why = ""
         for _ in range(TRIES):
             longer, other = sorted(

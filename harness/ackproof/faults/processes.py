@@ -88,15 +88,15 @@ class Restart(ProcessFault):
 
 
 class ProcessInjection(Injection[SpecT]):
-    """Base of injections that end, stop or start processes of nodes. If a fault aims at several nodes, all of them must
-    run. `holds`: claims of other faults on the same nodes."""
+    """Base of injections that end, stop or start processes of nodes. If a fault aims at several nodes, all of
+    them must run. `holds`: claims of all faults of the run on nodes."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.holds = context.holds or Holds()
         self.refused = False
-        """True if there was nothing to break, and so nothing to heal: another fault had ended the node."""
+        """True if there was nothing to break, and so nothing to heal: a node did not run."""
         self._terminated: dict[int, tuple[LocalNode, int | None]] = {}
         """Nodes that got a SIGTERM, each with its pid at that time."""
 
@@ -144,8 +144,8 @@ class ProcessInjection(Injection[SpecT]):
             yield
 
     def _require_breakable(self) -> None:
-        """Raise `FaultNotConfirmed` if a node does not run. A stopped node is accepted if the fault can act on one
-        (`OVER`), or another fault starves it."""
+        """Raise `FaultNotConfirmed`, and set `refused`, if a node does not run. A stopped node is accepted if
+        the fault can act on one (`OVER`), or another fault starves it."""
         for node in self.nodes:
             state, number = node.state(), self.fault.number
             # A starved node is stopped from time to time.
@@ -191,8 +191,9 @@ class ProcessInjection(Injection[SpecT]):
             wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
 
     def _start_dead_nodes(self) -> str:
-        """Release the nodes, and start those that are down and that no other fault keeps down. Return what was done, in
-        words."""
+        """Await the end of nodes that this fault shut down. Then release all its nodes, and start those that
+        are down and that no other fault keeps down. Return what was done, in words. Raises
+        `FaultNotConfirmed` if a node does not end in time."""
         did: list[str] = []
         if self.refused:
             return "nothing to undo"
@@ -331,7 +332,7 @@ class _RestartInjection(ProcessInjection[Restart]):
         return f"SIGTERM and start of {self._name_nodes()}"
 
     def _start(self, node: LocalNode) -> None:
-        """Start the node once no other fault keeps it down. Another fault may have started it first."""
+        """Release the node, wait until no other fault holds it, and start it unless another fault has started it."""
         self.holds.release(node.id, self.fault.number)
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         with self.holds.acting_on(node.id):

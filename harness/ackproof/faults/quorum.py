@@ -83,7 +83,7 @@ class LoseQuorum(FaultSpec):
 
 @injects(LoseQuorum)
 class _LoseQuorumInjection(ProcessInjection[LoseQuorum]):
-    """Kill or pause controllers until there is no majority."""
+    """Kill or pause the active controller, and as many others as are needed to leave no majority."""
 
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

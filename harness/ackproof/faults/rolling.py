@@ -32,7 +32,8 @@ from ackproof.faults.processes import STOPPED_WITHIN_S, ProcessFault, ProcessInj
 from ackproof.network.wire import WireError
 
 FINAL_WITHIN_S: Final = 30.0
-"""Maximum seconds for new feature levels. They are refused until every node's new registration is known."""
+"""Maximum seconds until new feature levels are accepted. Kafka refuses them until every node's new
+registration is known."""
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
 _LOG_LINES: Final = 2000
 _LOGGED_WITHIN_S: Final = 60.0
@@ -40,8 +41,9 @@ _LOGGED_WITHIN_S: Final = 60.0
 
 
 class RollingRestart(ProcessFault):
-    """Controlled shutdown and start of one node after the other, as an operator does to load new settings. The next
-    node follows when all ISRs are full again. The active controller is the last."""
+    """Controlled shutdown and start of one node after the other, as an operator does to load new settings.
+    The next node follows when all ISRs are full again (`await_isr`). Isolated controllers come before
+    brokers. The active controller is the last of its kind."""
 
     KIND = "rolling_restart"
     DONE = "restarted one by one"
@@ -107,8 +109,8 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @injects(RollingRestart)
 class _RolloutInjection(ProcessInjection[RolloutT]):
-    """Restart nodes one after the other: a controlled shutdown, a start, and a wait until the node is in
-    sync."""
+    """Restart nodes one after the other: a controlled shutdown, a start, a wait until the node is ready and,
+    if the fault wants that, until all ISRs are full."""
 
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -124,8 +126,9 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
         """Change the node between its shutdown and its start; here: nothing. Subclasses override it."""
 
     def _restart_node(self, node: LocalNode) -> None:
-        """Shut one node down and start it, once no other fault holds it. It is started even if the shutdown failed,
-        unless another fault keeps it down. Raises `FaultNotConfirmed` if the node does not end or start in time."""
+        """Shut one node down and start it, once no other fault holds it. If its process ends, the node is
+        started even after an error, unless another fault keeps it down. Raises `FaultNotConfirmed` if the
+        node does not end or start in time."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
@@ -249,8 +252,8 @@ class _UpgradeInjection(_RolloutInjection[Upgrade]):
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
     def _confirm_node(self, node: LocalNode) -> None:
-        """Confirm that the node has logged the new release. It is read at once, because a node logs much, and only the
-        end of its log is read. Raises `FaultNotConfirmed` if it has not."""
+        """Confirm that the node has logged the new release. The log is read at once: a node logs much, and only the end
+        of its log is read. Raises `FaultNotConfirmed` if the node does not log the release in time."""
         logged: list[str] = []
 
         def says() -> bool:

@@ -54,7 +54,7 @@ from ackproof.rundir.timeline import DRAWN_FROM
 MOST: Final = 200
 """Largest number of faults of one storm."""
 PLACES: Final = 4
-"""Number of partitions whose leaders and followers are hit by a storm without roles."""
+"""Largest number of partitions at whose leaders and followers a storm without `roles` and `menu` aims."""
 _WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 Able: TypeAlias = Callable[[FaultSpec], bool]
 """Function that returns True if the backend can inject a fault. Kinds on a menu that the backend cannot
@@ -185,7 +185,8 @@ class Storm(FaultSpec):
 
     @property
     def least(self) -> int:
-        """Return the number of drawn faults that must take effect."""
+        """Return the number of drawn faults that must take effect: `at_least`; by default half of `count`, or
+        1 with `pairs`."""
         if self.at_least is not None:
             return self.at_least
         return (self.count + 1) // 2 if self.pairs is None else 1
@@ -206,7 +207,8 @@ class Storm(FaultSpec):
 def draw_storm(
     storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True
 ) -> StormDraw:
-    """Return the faults of this storm in the case with this seed. Equal arguments give equal faults.
+    """Return the faults of this storm in the case with this seed, and the kinds of the menu that it leaves
+    out. Without a menu, there may be fewer faults than `count`. Equal arguments give equal faults.
 
     `able(fault)`: True if the backend can inject the fault. Raises `pydantic.ValidationError` for a menu that
     `plan.check_faults` would have refused.

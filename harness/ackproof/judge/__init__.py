@@ -48,8 +48,8 @@ def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:
-    """Judge a run with files that are missing, changed or unreadable: INCONCLUSIVE. Return None if it has no such
-    files. Writes the verdict to `verdict.json`. Examines nothing but the files."""
+    """Judge a run with files that are missing, new, changed or unreadable, or that its audit does not fit: write
+    INCONCLUSIVE with the reasons to `verdict.json`, and return it. Return None, and write nothing, for other runs."""
     from ackproof.judge.written import not_as_written  # Arrow
 
     reasons = not_as_written(run)

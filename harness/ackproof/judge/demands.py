@@ -1,4 +1,4 @@
-"""Finds expectations that no run can meet before anything starts, by a quick prediction of the model."""
+"""Finds, before anything starts, expectations that no run can meet, by a quick prediction of the model."""
 
 from __future__ import annotations
 

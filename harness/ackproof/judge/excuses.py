@@ -101,7 +101,8 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
 
 
 def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
-    """Return the partitions that have findings of a class. Raises OSError and ArrowException for a broken file."""
+    """Return the partitions that have findings of a class. Of `reordered`, only inversions of two
+    acknowledged records count. Raises OSError and ArrowException for a broken file."""
     return _findings(facts, anomaly).keys()
 
 
@@ -183,7 +184,8 @@ def _by_a_new_leader(facts: Facts) -> int:
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Return the number of findings of a class about records that the client may have sent again.
 
-    The record was in flight long enough, and there was a new leader, or its request can have waited in the client.
+    Such a record was in flight for at least the time after which the client sends again. If its partition had only one
+    leader epoch in the samples, it was also in flight for as long as a request can wait in the client.
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers

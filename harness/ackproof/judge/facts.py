@@ -69,8 +69,8 @@ class Facts(Evidence):
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
-        """Return the facts of an audited, predicted and replayed run. Raises `BadInput` for required files that are
-        missing, and for files that cannot be read."""
+        """Return the facts of an audited, predicted and replayed run. Raises `BadInput` for a required file
+        that is missing, and `BadInput`, OSError or ArrowException for one that cannot be read."""
         file = CaseFile.load(run.case_json)
         events, whole = read_timeline(run.timeline)
         facts = cls(

@@ -17,7 +17,8 @@ _ASSIGNMENT_EPOCHS: Final = (4, 3)
 
 
 def work_out_group_plans(run: CaseDir) -> None:
-    """Remove an older `groups-plan.json` of a run, and write a new one before its audit; none without groups.
+    """Remove an older `groups-plan.json` of a run, and write a new one before its audit. Writes none if the
+    run has no case, or the case has no consumer groups.
 
     Raises `BadInput` for facts of a run that cannot be read, OSError if it cannot be written.
     """

@@ -1,8 +1,8 @@
-"""Consumer groups of a run as the judge sees them: the conditions that hold for each, and the ruling on each of its
-classes.
+"""Consumer groups of a run as the judge sees them: the conditions that hold for each, and the ruling on each
+of its classes.
 
-A finding counts against Kafka only if the table of promises (`experiment.group_promises`) forbids its class under all
-conditions that hold. Conditions are facts of the run. Each is found so that a doubt makes it hold.
+A finding counts against Kafka only if the table of promises (`experiment.group_promises`) forbids its class
+under all conditions that hold. Conditions are facts of the run. In doubt, a condition counts as holding.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class GroupFacts:
 
     @cached_property
     def conditions(self) -> Mapping[Condition, str]:
-        """Conditions that hold for all anomaly classes of the group, each with its cause in words ('' if no words are
-        needed). Raises OSError or ArrowException if a ledger cannot be read."""
+        """Conditions that hold for all anomaly classes of the group, each with its cause in words ('' if no
+        words are needed). Raises `BadInput` for a broken metadata log."""
         case = self.facts.case
         members = self.facts.groups.members if self.facts.groups is not None else ()
         killed = [one.client for one in members if one.group == self.name and one.killed]
@@ -89,8 +89,8 @@ class GroupFacts:
         return conditions_of(self.spec) | {condition: why for condition, why in causes.items() if why}
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
-        """Return the conditions that hold for an anomaly class with findings. They are the `conditions`, and conditions
-        that depend on the findings and ledgers of the class."""
+        """Return the conditions that hold for an anomaly class with findings: `conditions`, and those that depend on
+        the class, its findings or the group's ledgers. Raises OSError or ArrowException if one cannot be read."""
         more: dict[Condition, str] = {}
         if outsiders := self._outsiders:
             member, number = min(outsiders)
@@ -138,8 +138,8 @@ class GroupFacts:
     def _outsiders(self) -> set[tuple[int, int]]:
         """(member, number) of commits that may have been accepted without a generation.
 
-        A library that was thrown out forgets member and generation before it tells the application, and sends neither
-        (librdkafka: rd_kafka_cgrp_set_member_id).
+        A library whose member was removed from the group forgets member id and generation before it informs
+        the application, and sends commits without them (librdkafka: rd_kafka_cgrp_set_member_id).
         """
         result = pc.field("result")
         sent = (pc.field("generation") < 0) & (result != int(CommitResult.REFUSED))
@@ -213,8 +213,8 @@ class GroupFacts:
         return {Condition.STALE: moved} if places else {}
 
     def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
-        """Return the partitions for which a member was told a lower offset than even a deposed coordinator has
-        (`find_forgotten`). `partition`: of `__consumer_offsets`."""
+        """Return the partitions for which a member got a lower committed offset than even a deposed coordinator has
+        (`find_forgotten`); none if members read at read_uncommitted. `partition`: of `__consumer_offsets`."""
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
         membership = self._read(parts(self.facts.run.membership), MEMBERSHIP)
@@ -222,8 +222,8 @@ class GroupFacts:
         return find_forgotten(self.commits, membership, self.end.committed, until)
 
     def _find_lowered(self) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-        """Return two things: the partitions where a commit that nothing fences lowered the offset in the log, each with
-        that offset; and all partitions where any commit did."""
+        """Return the partitions where a commit that nothing fences lowered the offset in a log, each with
+        that offset, and the set of all partitions where any commit lowered it."""
         late: dict[TopicPartition, int] = {}
         lowered: set[TopicPartition] = set()
         unfenced = self._outsiders | _committers(

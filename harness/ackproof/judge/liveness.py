@@ -1,7 +1,7 @@
 """Clients and partitions that had not recovered at the end of a run: forbidden, unless a fact of the run excuses them.
 
-Excuses are facts of the run, not of the experiment file: a broker that does not run, a log dir that a fault broke and
-that its broker no longer serves, a throttle in force, an unclean election on that partition.
+Excuses are, for example, a broker that does not run, a log dir that a fault broke and that its broker no longer serves,
+a throttle in force, and an unclean election on that partition.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
 
 
 def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition that can acknowledge no record at the end of the run, with the reason. The partition has not
-    recovered, or (with acks=all) running brokers hold fewer of its replicas than min.insync.replicas."""
+    """Yield (partition, reason) for each partition that need not acknowledge records at the end of the run,
+    maybe more than once. Either `recovery.json` names it in any liveness class, or (with acks=all) running
+    brokers hold fewer of its replicas than min.insync.replicas. Yields nothing without `recovery.json`."""
     if facts.recovery is None:
         return
     for one in facts.recovery.unrecovered:

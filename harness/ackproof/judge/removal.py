@@ -61,9 +61,9 @@ class _Clock(NamedTuple):
 
 
 def work_out_removals(run: CaseDir) -> None:
-    """Remove an older `removals.json` of a run, and write a new one before its audit. Writes none for a ledger of
-    another tool, which has no case. Raises `BadInput` for facts of a run that cannot be read, OSError if it cannot be
-    written."""
+    """Remove an older `removals.json` of a run, and write a new one before its audit. Writes none without a
+    timeline or a case, as for a ledger of another tool. Raises `BadInput`, OSError or ArrowException for
+    facts of a run that cannot be read, OSError if it cannot be written."""
     if run.removals_json.exists():
         run.removals_json.unlink()
     if not run.timeline.exists() or not run.case_json.exists():
@@ -161,8 +161,8 @@ class _Topic:
                 )
 
     def _by_age(self) -> tuple[float, str]:
-        """Return the latest send time, in ns, of a record that some broker could take for older than `retention.ms`,
-        and the reason in words. ('' and a time before all: none.)"""
+        """Return the latest send time, in ns, of a record that some broker could take for older than
+        `retention.ms`, and the reason in words; (`NEVER`, '') if there is none."""
         clocks = list(self._clocks())
         behind = max((-one.ahead_ns for one in clocks), default=0.0)
         best: tuple[float, str] = (NEVER, "")
@@ -182,10 +182,10 @@ class _Topic:
         return best
 
     def _by_size(self, place: TopicPartition) -> tuple[float, str]:
-        """Return the latest send time, in ns, of a record that `retention.bytes` may have deleted, and the reason in
-        words. ('' and a time before all: none.)
+        """Return the latest send time, in ns, of a record that `retention.bytes` may have deleted, and the
+        reason in words; (`NEVER`, '') if there is none.
 
-        It deletes a segment only if at least that many bytes are left.
+        A broker deletes a segment only if the rest of the log has at least `retention.bytes`.
         """
         best: tuple[float, str] = (NEVER, "")
         left = None

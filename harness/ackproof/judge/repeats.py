@@ -135,8 +135,8 @@ def _repeat_value(entry: BatchCase, value: Value) -> RepeatValue:
 def _lacking(
     expected: OverRepeats, values: Sequence[Sequence[RepeatValue]], *, measure: bool
 ) -> Iterator[str]:
-    """Yield, in words, each reason why the result is unknown: repeats that are missing or have no number. `values`: of
-    each cell.
+    """Yield, in words, each reason why the result is unknown: repeats that are missing or have no number.
+    `values`: the repeats' values, cell by cell.
 
     `measure`: the quantity is measured, not counted, so a number from a starved machine does not count.
     """

@@ -48,12 +48,12 @@ class Sends:
 
 @dataclass
 class ServiceEvents:
-    """The events that all instances of a service printed. `level`: highest level of which all events were printed
-    (docs/clients.md).
+    """The events that all instances of a service printed. `level`: highest level of which all events were
+    printed (docs/clients.md). `missing`: events that the level to reach needs and that no instance printed.
 
-    `delivered`, `processed`: number of times by input record. `granted`: time and offset of the newest accepted commit,
-    by partition. `unsure`: time of the newest commit that failed or has no answer, by partition: it may have been
-    applied.
+    `delivered`, `processed`: number of times by input record. `granted`: request time and offset of the
+    newest accepted commit, by partition. `unsure`: request time of the newest commit that failed or has no
+    answer, by partition: it may have been applied. `breaches`: (instance, breach of the contract).
     """
 
     level: int = 0
@@ -214,8 +214,9 @@ def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
 
 
 def regressed(file: ServiceFile, told: ServiceEvents) -> list[tuple[TopicPartition, int, int]]:
-    """Return (partition, committed offset, newest accepted commit) for each partition whose committed offset is below
-    that commit. A partition with a later commit whose outcome is unknown is left out."""
+    """Return (partition, committed offset, offset of the newest accepted commit) for each partition whose
+    committed offset is below that of the commit; a committed offset of -1 means none. A partition with a
+    later commit that failed or has no answer is left out."""
     now = file.committed.of_partition
     return [
         (place, now.get(place, -1), offset)

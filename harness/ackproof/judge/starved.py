@@ -38,12 +38,11 @@ MOST_STOLEN: Final = 0.1
 LATEST_MS: Final = 2000.0
 """Greatest delay in ms of the harness' own loop that runs once a second."""
 FEWEST_LOOKS: Final = 5.0
-"""Least number of samples that the sampler takes in a second. On a healthy machine it is 10."""
+"""Least number of rounds of samples per second. On a healthy machine it is 10."""
 _HAD_ROOM: Final = {"busy": 0.8, "cpu_pressure": 0.7, "io_pressure": 0.1, "memory_pressure": 0.1}
 """Shares of a second below which processors, disks and memory had room. One run alone on two processors keeps them busy
-for 0.4 to 0.6 of it, with tasks that wait for one for 0.2 to 0.5; eight runs at once for 0.95 or more. The kernel takes
-the mean over processors, so that one disk that stands still shows little on a large machine.
-"""
+for a share of 0.4 to 0.6, and tasks wait for a processor for 0.2 to 0.5. Eight runs at once keep them busy for 0.95 or
+more. The kernel takes the mean over processors, so that one disk that stands still shows little on a large machine."""
 _ON_TIME_MS: Final = 20.0
 """Delay in ms of the harness' own loop below which a processor was free for it. On a healthy machine it is one or two.
 A limit on a group of processes (cpu.max, cpusets), under which /proc/stat shows an idle machine, delays it by more.
@@ -53,7 +52,7 @@ _ROOMY: Final = 0.75
 were late, some were then late in a second with room.
 """
 _FEWEST_ROOMY: Final = 3
-"""Least number of these seconds. Cold brokers are slow for a second or two, however much room there is."""
+"""Least number of seconds in which the machine had room. Cold brokers are slow for a second or two in any case."""
 _MODEST_PER_S: Final = 10_000
 _MODEST_BYTES_PER_S: Final = 10_000_000
 """Rates of all producers together that any machine and client library carries. Above them records queue in the client.
@@ -62,9 +61,8 @@ _SETTLES_NS: Final = 5_000_000_000
 """Time after the end of a fault, or the begin of the load, in which effects may still be seen."""
 _BEGINS_NS: Final = 1_000_000_000
 _LEAST_NS: Final = 2_000_000_000
-"""Least length of fault-free load, in ns, whose acknowledgement times say something of the machine. Less,
-before the first fault, shows cold brokers.
-"""
+"""Least length of fault-free load, in ns, whose acknowledgement times say something of the machine. A shorter
+time before the first fault shows cold brokers."""
 STARVED: Final = "the machine was starved"
 
 
@@ -79,11 +77,11 @@ def widen_if_starved(quantity: Quantity, value: Value) -> Value:
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
-    """Measure the machine and the clients under load; None if no load was recorded. Callers use `Facts.calm`, which is
-    computed once.
+    """Measure the machine and the clients under load; None if no load was recorded. Callers use `Facts.calm`,
+    which is computed once.
 
-    The sending rate and the acknowledgement time are of the seconds without a fault; all other numbers are of the whole
-    load.
+    `seconds`, the sending rate and the acknowledgement time are of the seconds without a fault; rate and time
+    are -1 if there are too few. All other numbers are of the whole load.
     """
     spans = facts.quiet
     pulses = [
@@ -127,8 +125,8 @@ def _is_modest(facts: Facts) -> bool:
 
 
 def had_room_in(seconds: Sequence[Pulse]) -> bool:
-    """Return True if processors, disks and memory were not exhausted in most of these seconds. False also if there are
-    few, or the kernel does not measure each of the three."""
+    """Return True if processors, disks and memory were not exhausted in most of these seconds (`_ROOMY`).
+    False also if that holds for fewer than `_FEWEST_ROOMY`, or if the kernel does not measure all three."""
     roomy = [
         one.late_ms < _ON_TIME_MS
         and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())
@@ -179,8 +177,8 @@ def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ..
 def quiet(facts: Facts) -> Spans:
     """Return the time spans (begin, end in ns since the run's start) of load without an active fault, in order.
 
-    A fault is active from its request until five seconds after it has recovered or missed; to the end if it never did.
-    The first second of the load is left out. Callers use `Facts.quiet`, computed once.
+    A fault is active from its request until five seconds after it has recovered or missed. If it never did, it is
+    active to the end. The first second of the load is left out. Callers use `Facts.quiet`, which is computed once.
     """
     lives: list[tuple[float, float]] = []
     for number, life in facts.faults.items():

@@ -28,8 +28,9 @@ _ANYTHING: Final = "command"
 
 
 def work_out_timestamps(run: CaseDir) -> None:
-    """Remove an older `timestamps.json` of a run, and write a new one before its audit; none for a run of an older
-    version. Raises `BadInput` for facts of a run that cannot be read, OSError if it cannot be written."""
+    """Remove an older `timestamps.json` of a run, and write a new one before its audit. Writes none for a run
+    of an older version, or without a timeline, a case or producers. Raises `BadInput` for facts of a run that
+    cannot be read, OSError if it cannot be written."""
     run.timestamps_json.unlink(missing_ok=True)
     if not run.timeline.exists() or not run.case_json.exists():
         return

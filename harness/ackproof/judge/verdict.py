@@ -38,7 +38,8 @@ Check = Callable[[Facts], Iterator[Opinion]]
 
 
 def check_scope(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `not judged` opinion for each thing that a verdict on this case cannot cover, whatever the run shows."""
+    """Yield a `not judged` opinion for each subject that a verdict on this case cannot cover, whatever the
+    run shows."""
     if BACKENDS[facts.backend].simulated:
         yield not_judged(MODEL_ONLY)
     yield from map(not_judged, facts.case.assumptions)

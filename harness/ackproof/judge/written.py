@@ -50,8 +50,8 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
 
 
 def _unreadable(run: CaseDir) -> Iterator[str]:
-    """Yield the name of each file that exists and cannot be parsed, with the reason. So no check has to handle such
-    files."""
+    """Yield a sentence for each of these files that exists and cannot be parsed, and for missing batches of
+    the logs on disk."""
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
         (run.case_json, _read_case),
         (run.final_read, FinalReadFile.load),

@@ -234,7 +234,8 @@ def _part_files(folder: Path, ledger: Ledger) -> Iterator[Path]:
 def _report_strays(entry: Path, ledger: Ledger) -> None:
     """Add a reason to `ledger.reasons` for each Parquet file that `entry` is or contains: these files are not counted.
 
-    `entry`: a file or folder next to the clients' folders. Names that begin with `.` or `_` are ignored.
+    `entry`: a file or folder that is neither a client's folder nor a part in one. Names that begin with `.` or `_` are
+    ignored.
     """
     if entry.name.startswith((".", "_")):
         return

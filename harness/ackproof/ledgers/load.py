@@ -90,9 +90,8 @@ def read_piece(
     piece: Piece, needed: Set[str] = EVERY_COLUMN
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     """Yield (stream, partition, rows) of a piece. The rows of one stream and partition are in the order of the file,
-    and may come in several batches. Columns that are not `needed` are 0. Raises `UnreadablePart`,
-    `UntrustedStatistics`, and `Rejected` for a null, an unknown outcome or an unknown phase.
-    """
+    and may come in several batches. Values of columns that are not `needed` mean nothing. Raises `UnreadablePart`,
+    `UntrustedStatistics`, and `Rejected` for a null, an unknown outcome or an unknown phase."""
     groups = [group for group in piece.groups if group.rows]
     if not groups:
         return
@@ -228,8 +227,8 @@ def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: A
 def split_by_place(
     columns: Mapping[str, Array], topics: Sequence[str], topic: Array, partition: Array
 ) -> Iterator[tuple[TopicPartition, Rows]]:
-    """Yield (partition, rows) for each partition; rows keep their order. `topic`: for each row, the index of its topic
-    in `topics`. `partition`: for each row, its partition number; at least one row."""
+    """Yield (partition, rows) for each partition; rows keep their order. `topic`: for each row, the index of
+    its topic in `topics`. `partition`: for each row, its partition number. There must be at least one row."""
     length = len(topic)
     least, greatest = int(partition.min()), int(partition.max())
     if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):

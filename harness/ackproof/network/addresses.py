@@ -26,7 +26,7 @@ from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.registry import state_directory
 
 LARGEST_NODE: Final = 204
-"""Node ids that fit the scheme: 50 + id and id must be octets."""
+"""Greatest node id that fits the scheme: 50 + id must be an octet, at most 254."""
 
 
 class Address(NamedTuple):
@@ -41,17 +41,17 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses of one cluster. `block`: the octet C in 127.C.x.y; `base_port`: the first of a node's four ports."""
+    """Addresses of one cluster. `block`: the octet C in 127.C.x.y. `base_port`: the first of a node's five ports."""
 
     block: int
     base_port: int
 
     def node(self, node_id: int) -> str:
-        """Return the address where node `node_id` listens for its peers."""
+        """Return the IP address where node `node_id` listens for its peers."""
         return f"127.{self.block}.1.{node_id}"
 
     def client(self, node_id: int) -> Address:
-        """Return the address at which clients reach broker `node_id`."""
+        """Return the address at which clients reach broker `node_id` without a proxy."""
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
     def listens(self, node_id: int) -> Address:
@@ -194,13 +194,14 @@ class Layout:
 BLOCKS: Final = range(1, 255)
 """Blocks that can be leased. 127.0.x.y is reserved for the machine itself."""
 _BASE_PORTS: Final = (29092, 27092, 25092, 23092, 21092)
-"""First ports to try. Another program that listens on *all* addresses makes its port unusable in every block."""
+"""Values of `base_port` to try, in this order. Another program that listens on *all* addresses makes its port
+unusable in every block."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Lease(AbstractContextManager["Lease"]):
-    """Exclusive use of a block of addresses, until `release`, or until every process that inherited `descriptor` is
-    dead."""
+    """Exclusive use of a block of addresses. It lasts until this process calls `release` or ends, and every
+    process that inherited `descriptor` has ended."""
 
     def __init__(self, addresses: Addresses, descriptor: int, name: socket.socket | None = None) -> None:
         self.addresses = addresses
@@ -308,8 +309,8 @@ def _base_ports() -> list[int]:
 
 
 def _require_loopback() -> None:
-    """Refuse a loopback interface that is down: listening works, connecting does not, and nodes would die a minute
-    later."""
+    """Raise `BadInput` if the loopback interface is down. Listening would work but connecting would not, and
+    nodes would die a minute later."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("127.1.0.1", 9))  # a datagram socket that connects only looks for a route

@@ -142,8 +142,8 @@ class PacketRules:
             return Counter(comment for _, _, comment in self._rules())
 
     def end(self) -> None:
-        """Remove the run's nftables table with all rules; do nothing if no rule was laid since the last call. Raises as
-        `lay` does."""
+        """Remove the run's nftables table with all rules; do nothing if no rule was laid since the last call.
+        Raises as `remove_table` does."""
         with self._lock:
             if self._made:
                 remove_table(self.table, self.enter)

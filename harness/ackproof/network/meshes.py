@@ -1,9 +1,9 @@
 """Meshes of the clusters that ackproof starts: `ProxyMesh` for processes, `KernelMesh` for containers.
 
-On processes each link goes through Toxiproxy, one proxy per listening address. In containers packet rules in the
-network namespace of its source break it, laid from outside; nothing goes through a proxy until traffic is held back
-(throttle, delay, slow close): then new connections are redirected to a Toxiproxy on a host that all nodes reach.
-Links from clients, which run on this machine, always go through proxies.
+On processes each link goes through Toxiproxy, one proxy per listening address. In containers a link is broken by packet
+rules in the network namespace of its source, which are added from outside. It goes through no proxy until its traffic
+is held back (throttle, delay, slow close). Then new connections are redirected to a Toxiproxy on a host that all nodes
+reach. Links from clients, which run on this machine, always go through proxies.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class ProxyMesh:
     # -- its life, within that of a cluster -------------------------------------------------------------------------
 
     def start(self, lease_descriptor: int) -> None:
-        """Start the proxies, and add the packet rules that must exist before any node starts. Raises `LinkError` if a
-        proxy does not answer in time.
+        """Start the proxy server, and add the proxies of all links. Raises `LinkError` if the server does not
+        answer in time.
 
-        `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxies
-        keep open.
+        `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the
+        proxies keep open.
         """
         self._server.start(lease_descriptor=lease_descriptor)
         self._server.api.add(way for ways in self._ways.values() for way in ways)
@@ -255,7 +255,8 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Mesh of nodes with network namespaces of their own: packet rules redirect a link to a proxy while it is broken.
+    """Mesh of nodes with network namespaces of their own: packet rules in the namespace of its source break a link, or
+    redirect it to a proxy while an effect of `HELD_BACK` is on it.
 
     `relay_host`: host at which these proxies listen for nodes. `behind(link, address)` returns the address to which a
     link's proxy connects instead of `address`, at which the node listens; None: it connects to `address`.

@@ -126,7 +126,8 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy did not {'open' if enabled else 'close'} {name}")
 
     def add_toxic(self, name: str, toxic: Toxic) -> None:
-        """Add a toxic (an effect such as latency) to a proxy; it also acts on existing connections."""
+        """Add a toxic (an effect such as latency) to a proxy. It also acts on existing connections, except
+        `reset_peer`."""
         self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
@@ -180,9 +181,9 @@ class LinkServer(ABC):
         """Return True if the server accepts commands. While the server does not, return False or raise `LinkError`."""
 
     def start(self, *, lease_descriptor: int) -> None:
-        """Start the server, and return when it answers. Raises `LinkError` if it does not answer in time.
-        `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the server
-        keeps open."""
+        """Start the server, and return when it answers. Raises `LinkError` if it ends by itself or does not
+        answer in time. `lease_descriptor`: descriptor of the lock on the cluster's addresses
+        (`Lease.descriptor`), which the server keeps open."""
         self._lease_descriptor = lease_descriptor
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = spawn(

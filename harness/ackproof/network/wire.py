@@ -208,9 +208,9 @@ class Connection(AbstractContextManager["Connection"]):
 
 
 def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
-    """Send a request over an open socket, and return the response as `Question.decode` does. `deadline`: time in
-    seconds, as `time.monotonic` counts. Raises `Unreachable` if the response cannot be read, OSError also after the
-    deadline."""
+    """Send a request over an open socket, and return the response as `Question.decode` does. `deadline`: time
+    in seconds, as `time.monotonic` counts. Raises `Unreachable` if the node closes the connection or the
+    response cannot be read, OSError if the connection breaks or the deadline passes."""
     line.settimeout(_remaining_s(deadline))
     line.sendall(question.encode(0))
     return question.decode(_frame(line, deadline), 0)

@@ -40,8 +40,8 @@ broker appends such a batch."""
 
 
 _Reply: TypeAlias = tuple[ViewerAnswer | None, int | None]
-"""A viewer's answer. The quorum's answer also has the controller, and describes the cluster only in ZooKeeper
-mode."""
+"""(answer, controller) of a viewer. A broker gives no controller (None). The quorum gives an answer only in
+ZooKeeper mode, and the controller's id; -1: none is known."""
 
 
 class BrokerObserver(BrokerPoller[_Reply]):
@@ -59,7 +59,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas of each partition, from the latest answer of any viewer."""
         self._from: dict[tuple[int, TopicPartition], int] = {}
-        """Start offset of each broker's next Fetch: the offset of the last record that it returned."""
+        """Start offset of each broker's next Fetch: the last offset below the high watermark that it
+        returned. After an error it is the log start offset that it returned."""
 
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +70,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 file.flush()
 
     def _round(self) -> BrokerRound:
-        """Ask every viewer at once, and return the answers of this round. A viewer without an answer in time counts as
-        silent; its late answer belongs to no round."""
+        """Ask every viewer at once, and return the answers of this round. A viewer that runs but does not
+        answer in time, or answers with an error, counts as silent, unless its connection was refused or
+        broken. A late answer belongs to no round."""
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
             if viewer not in late and self._can_be_asked(viewer):
@@ -111,7 +113,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return self._ask_broker(viewer, self._links[viewer]), None
 
     def _ask_quorum(self) -> _Reply:
-        """Return the answer of the metadata quorum. Raises `Unreachable` if ZooKeeper does not answer."""
+        """Return the answer of the metadata quorum (None in KRaft mode), and the id of the controller; -1:
+        none is known. Raises `Unreachable` if ZooKeeper does not answer."""
         controller = self._cluster.controller()
         answer = None
         if (brokers := self._cluster.registered()) is not None:

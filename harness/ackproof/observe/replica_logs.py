@@ -220,8 +220,8 @@ _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
 class BatchContents:
-    """Reads the batches in the logs of run `run_id`. Copies of a batch (equal offsets and checksum) are read
-    once.
+    """Reads the batches in the logs of run `run_id`. Of copies of a batch (equal offsets and checksum) only
+    one is decoded.
 
     `topics`: names of the topics that records may have been produced to.
     """

@@ -1,15 +1,15 @@
-"""Samples every partition ten times a second through Kafka's protocol. It puts little load on the cluster and never
-waits long for it.
+"""Samples every partition of the experiment's topics ten times a second through Kafka's protocol. It puts
+little load on the cluster and never waits long for it.
 
-All brokers are asked at once, each over its own connection and by its own thread. Answers that arrive within some
-tens of milliseconds count. A dead, paused or slow broker is missing from the sample and delays nothing. In ZooKeeper
-mode the znodes count as one more view: the controller and the leader write a partition's state there, and brokers
-learn of it later or never.
+All brokers are asked at once, each over its own connection and by its own thread. A sample uses the answers
+that arrive within some tens of milliseconds; a later answer goes into the next sample. So a dead, paused or
+slow broker delays nothing. In ZooKeeper mode the znodes count as one more view: the controller and the leader
+write a partition's state there, and brokers learn of it later or never.
 
-The newest view of a partition counts. A broker's metadata only moves forward, but paused or isolated brokers lag. The
-view with the higher leader epoch is newer; within an epoch, the one that changed last. A view whose epoch goes back
-belongs to the next incarnation of a deleted topic, and is newer than all earlier views. If only lagging brokers
-answer, the present state is unknown.
+The newest view of a partition counts. A broker's metadata only moves forward, but paused or isolated brokers
+lag. The view with the higher leader epoch is newer; within an epoch, the one that changed last. A view whose
+epoch goes back belongs to the next incarnation of a deleted topic, and is newer than all earlier views. If only
+lagging brokers answer, the partition is left out of the sample.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 ANSWER_WITHIN_S: Final = 0.06
 """Seconds to wait for the answers of one sample. A healthy broker needs 2 ms."""
 QUORUM: Final = 0
-"""Number of the metadata quorum among the viewers. Brokers count from 1."""
+"""Key of the metadata quorum where views are mapped by broker id. Ids of brokers begin at 1."""
 QUORUM_FRESH_S: Final = 0.3
 """Maximum age, in seconds, of a usable view of the quorum."""
 STALE_AFTER_S: Final = 1.0
@@ -59,7 +59,8 @@ class Reply:
 
 class Sampler(BrokerPoller[Reply]):
     """Writes samples to `samples_path`, one line per partition and time, and changes of leaders and ISRs to the
-    timeline (the first sample counts as a change). It takes `hz` samples per second."""
+    timeline (the first sample counts as a change). It takes `hz` samples per second. In ZooKeeper mode it also
+    notes changes of the controller in the timeline."""
 
     NAME = "sampler"
     DOES = "sampling"
@@ -83,7 +84,7 @@ class Sampler(BrokerPoller[Reply]):
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
         self.looks = 0
-        """Number of rounds so far, in each of which all brokers were asked."""
+        """Number of rounds of requests so far."""
         samples_path.parent.mkdir(parents=True, exist_ok=True)
         self._file = samples_path.open("a", encoding="utf-8")
 
@@ -109,9 +110,9 @@ class Sampler(BrokerPoller[Reply]):
         return sample
 
     def isr_text(self) -> str:
-        """Return the newest ISRs as a short text for the console: `3 of 3` if all partitions are alike, else `2 of 3
-        ×4, 3 of 3 ×8`; with one partition the ids `1,2,3`; `-` without a sample or for an empty ISR.
-        """
+        """Return the newest ISRs as a short text for the console: the sizes of ISR and replica set, `3 of 3` if
+        all partitions are alike, else `2 of 3 ×4, 3 of 3 ×8`. For a single partition, return the ids of its
+        ISR, such as `1,2,3`, or `-` if the ISR is empty. Return `-` if there is no sample."""
         samples = list(self._latest.values())
         if len(samples) == 1:
             return ",".join(map(str, samples[0].isr)) or "-"
@@ -128,9 +129,8 @@ class Sampler(BrokerPoller[Reply]):
             self.looks += 1
 
     def _look(self) -> dict[int, Reply]:
-        """Ask every broker whose process runs. Return the answers that came in time, and late answers of
-        earlier rounds.
-        """
+        """Ask every broker whose process runs and that owes no answer to an earlier round. Return, by broker
+        id, the answers that came in time, and late answers to earlier rounds."""
         awaited = []
         for broker, link in self._links.items():
             if broker not in self._asked and self._cluster.nodes[broker].state() is NodeState.RUNNING:
@@ -150,8 +150,9 @@ class Sampler(BrokerPoller[Reply]):
     def _ask(
         self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
     ) -> Reply:
-        """Return one broker's answers. Its log end is requested before the high watermark, so that their difference is
-        never overstated. Raises `WireError` if it does not answer."""
+        """Return one broker's answers. `hosted`, `led`: partitions of which it has a replica, and that it
+        leads. Log ends are requested before high watermarks, so that their difference is never overstated.
+        Raises `WireError` if the broker does not answer."""
         view, log_ends, high_watermarks, last_stable = link.ask_all(
             [
                 queries.ask_partitions(self._topics, link.access),
@@ -168,8 +169,8 @@ class Sampler(BrokerPoller[Reply]):
         )
 
     def _look_at_quorum(self) -> View:
-        """Return the quorum's newest view, and start to ask it again unless it is being asked. Empty if the view is
-        older than `QUORUM_FRESH_S` seconds. Does not wait."""
+        """Return the newest view that the quorum answered with, without waiting, and start the next request
+        unless one is under way. The result is empty if that view is older than `QUORUM_FRESH_S` seconds."""
         if self._quorum is not None and self._quorum.done():
             looked, self._quorum = self._quorum.result(), None
             self._held = looked if looked[1] else self._held
@@ -179,8 +180,8 @@ class Sampler(BrokerPoller[Reply]):
         return states if time.monotonic() - began <= QUORUM_FRESH_S else {}
 
     def _ask_quorum(self) -> tuple[float, View]:
-        """Return the time of the request and the quorum's view. Adds each change of the controller to the
-        timeline."""
+        """Return the time of the request (seconds on the monotonic clock) and the quorum's view, which is empty
+        without an answer. Add a change of the controller to the timeline."""
         began = time.monotonic()
         states = self._cluster.metadata_state(self._topics)
         controller = self._cluster.controller()

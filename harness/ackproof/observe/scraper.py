@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER_WITHIN_S: Final = 0.9
-"""Seconds to wait for an exporter, which needs some milliseconds if healthy. It gets no new request before."""
+"""Time-out, in seconds, of a request to an exporter. A healthy exporter needs some milliseconds."""
 FIRST_WITHIN_S: Final = 3.0
-"""Maximum seconds to wait for the first round. Without it, increases of counters are unknown."""
+"""Maximum seconds that `start` waits for the first round. Increases of counters are unknown before that round."""
 FAILED: Final = "jmx_scrape_error"
 """Metric of the exporter itself: 0 if it could read the beans."""
 PATH: Final = "/metrics?" + "&".join(f"name[]={quote(name)}" for name in (*METRICS, FAILED))
-"""Path that requests these metrics only. The JVM's own metrics would cost more than all others together."""
+"""Path that requests only `METRICS` and `FAILED`. The JVM's own metrics would cost more than all others together."""
 FRESH_S: Final = 3.0
 """Maximum age, in seconds, of a round that `fresh` uses. There is one round per second."""
 _ROWS_AT_ONCE: Final = 20_000
 
 Row = tuple[int, int, int, str, float]
-"""Columns of the file: time of the request, time of the answer, node, metric, value."""
+"""One row of the file: times of the request and of the answer (ns since the run's start), node id, metric, value."""
 
 
 class Scraper(Watcher):

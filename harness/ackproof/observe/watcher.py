@@ -31,7 +31,7 @@ class Watcher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and close its output. May be called again, and before `start`."""
+        """Stop the thread and wait for its end. May be called again, and before `start`."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -57,8 +57,8 @@ class Watcher(ABC):
 
 
 GIVE_UP_AFTER_S: Final = 10.0
-"""Seconds after which a broker that owes an answer gets a new connection. A paused broker answers after it
-resumes."""
+"""Time-out of a request in seconds; its connection is then opened again. A broker that was paused for a shorter
+time still answers."""
 
 ReplyT = TypeVar("ReplyT")
 

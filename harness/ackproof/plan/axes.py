@@ -46,7 +46,7 @@ class Option:
 
     settings: Mapping[Path, Node]
     where: Path
-    """Position of the item in the file."""
+    """Path of the item in the file."""
     name: str = ""
     """Name of the item in the file; empty if it has none."""
     together: bool = False
@@ -163,11 +163,10 @@ def _read_together(
     known: Sequence[Path] = (),
     axes: Axes = MappingProxyType({}),
 ) -> Option | None:
-    """Return settings that vary together, by path. A key is a path below `prefix`, or the end of one of the `known`
-    paths.
+    """Read one item: settings that vary together. Return None, with its problems reported, if it is wrong.
 
-    A key may also be an axis of `axes`; its value is then the name of one of the axis' items. Returns None after a
-    problem.
+    A key is a path below `prefix` ('': a full path), the end of one of the `known` paths, or `name`. A key may
+    also be an axis of `axes` whose items have names; its value is then the name of one of these items.
     """
     if not isinstance(item, MapNode):
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"

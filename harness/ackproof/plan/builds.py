@@ -1,8 +1,8 @@
-"""Fills in the release, paths and digests of the Kafka and the broker file that an experiment names, before its check.
+"""Fills in the Kafka builds and broker files that an experiment names, before it is checked.
 
-`newest` becomes the newest release; a path and a patch become absolute; a build gets a name, and the version and digest
-of its jars. A resolved case holds all of this. So a verdict can be repeated when the build is gone, and `replay`
-refuses another build.
+`newest` becomes the newest release. The path of a build or patch becomes absolute. A build gets a name, and the
+version and digest of its jars. A broker file gets its settings. A resolved case holds all of this. So a verdict
+can be repeated when the build is gone, and `replay` refuses another build.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from ackproof.provision.jars import identify_build
 from ackproof.provision.releases import find_newest_release
 
 _SECRETS: Final = re.compile("password|secret|jaas|license|credential")
-"""Pattern of names of plugins' settings that may hold secrets. Their values are not shown."""
+"""Pattern of names of settings that may hold secrets. Such settings of a broker file are left out."""
 
 
 def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
-    """Return the experiment `root` with the version and digest of every Kafka, and the settings of its broker file.
+    """Return the experiment `root` with the version and digest of every Kafka build, and the settings of every
+    broker file.
 
     `file`: the file's name in messages. `folder`: the file's folder, to which its paths are relative; paths from the
     command line are relative to the working folder. Raises `InvalidExperiment` with all problems.
@@ -48,8 +49,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
     found = Problems(file, root)
 
     def fill_in(node: Node, where: Path, key: str = "", above: str = "") -> Node:
-        """Return the node with every Kafka and broker file in it filled in. `where`: path of the node. `key`: key of
-        the node. `above`: key of its parent."""
+        """Return the node with every Kafka build and broker file in it filled in. `where`: path of the node.
+        `key`: key of the node. `above`: key of its parent."""
         if isinstance(node, ListNode):
             items = [fill_in(item, (*where, at), key, above) for at, item in enumerate(node.items)]
             return replace(node, items=items)
@@ -79,8 +80,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
 
 def _identify(node: Node, base: FilePath) -> Node:
     """Return one value of `kafka`, filled in: `newest` becomes a version; a build, a patch or an image gets its
-    version, digest and name. `base`: folder to which paths are relative. Other problems with the value are reported
-    when it is read."""
+    version, digest and name. Any other value is returned unchanged. `base`: folder to which paths are relative.
+    Raises `AckproofError` if the newest release cannot be found or the build cannot be identified."""
     if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
         version = find_newest_release()
         return replace(node, value=version, text=version)
@@ -109,9 +110,11 @@ def _identify(node: Node, base: FilePath) -> Node:
 
 
 def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
-    """Return the long form of a `settings_from` that names a file (`node`): with the settings in that file.
+    """Return the long form of a `settings_from` that names a file (`node`): its path, its settings, and the
+    names of settings that are ignored, by the reason.
 
-    Its path is relative to `folder`. Raises `BadInput` if it cannot be read or parsed.
+    The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, is larger than 1
+    MiB, or holds no settings.
     """
     from ackproof.cluster.properties import (
         parse,

@@ -1,8 +1,8 @@
 """Cases: cell × repeat, each with its own seed and every random choice drawn before it starts.
 
-A case's seed depends only on the experiment's seed and on the case's id, and its draws only on that seed. So one case
-can be run again without the others. Settings of the command line override the file. On a cluster that ackproof does not
-own, each case has topics of its own.
+A case's seed depends only on the experiment's seed and on the case's id. The case's seed determines its random choices;
+only a storm with `pairs: all` takes the experiment's seed. So one case can be run again without the others. Settings of
+the command line override the file. On a cluster that ackproof does not own, each case has topics of its own.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def load(
 ) -> Plan:
     """Return the plan of an experiment file: read, and checked with every cell of its matrix.
 
-    `settings` (PATH=VALUE) override the file. `soak`: duration of the load, of which the file's load is one window.
-    `backend` and `repeat` are checked as if the file had them, so that an impossible combination is refused here.
-    Raises `InvalidExperiment` with all problems, or `BadInput` if the file cannot be read at all or one of `settings`
-    is wrong.
+    `settings` (PATH=VALUE) override the file. `soak`: duration of the load, of which the file's load is one
+    window. `backend` and `repeat` are checked as if the file had them, so that an impossible combination is
+    refused here. Raises `InvalidExperiment` with all problems, or `BadInput` if the file cannot be read at all,
+    one of `settings` is wrong, or the file and the soak do not fit together.
     """
     file, raw = read(path)
     try:
@@ -202,8 +202,8 @@ def reseeded(case: Case, seed: int) -> Case:
 
 
 def pairs_of(experiment: ExperimentSpec) -> PairShares | None:
-    """Return the shares of all pairs of fault kinds that the repeats get, and the refused pairs; None if the experiment
-    has no storm with `pairs: all`. The result does not depend on the seed."""
+    """Return the pairs of fault kinds that each repeat gets, and the pairs that cannot be run; None if the
+    experiment has no storm with `pairs: all`. The result does not depend on the seed."""
     storm = pair_storm_of(experiment)
     return None if storm is None else distribute_pairs(storm, experiment, able_on(experiment))
 
@@ -251,7 +251,8 @@ _TEXTS: Final = frozenset({"kafka", "settings_from"})
 def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
     """Return the experiment with each `PATH=VALUE` set; paths are written as in a matrix.
 
-    Raises `BadInput` if the file's matrix varies the setting: its expectations refer to that axis.
+    Raises `BadInput` if a text is wrong, or if the file's matrix varies the setting, because expectations refer
+    to that axis.
     """
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -277,8 +278,9 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
 
 
 def _mapping(text: str) -> MapNode:
-    """Return the node of a mapping that `--set` gives as text, such as the build `{path: ../kafka}`; its paths are
-    relative to the working folder. Raises ValueError if the text is no mapping."""
+    """Return the node of a mapping that `--set` gives as text, such as the build `{path: ../kafka}`; its paths
+    are relative to the working folder. Raises ValueError if the text is no mapping, `InvalidExperiment` if it
+    is no YAML."""
     node = nodes_of(plain(parse(f"value: {text}".encode(), "--set"))["value"])  # type: ignore[index, call-overload]
     if not isinstance(node, MapNode):
         raise ValueError("expected a mapping such as {path: ../kafka}")
@@ -289,8 +291,8 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     """Return the case with topics that are unique to the run (`attached_topic`), for a cluster that ackproof did not
     start.
 
-    The names change wherever the case names a topic: in roles, triggers, expectations and commands. Its id and settings
-    keep the names of the file. Its timing becomes Kafka's own.
+    The names of topics change in roles, triggers, expectations and commands. The case's id and settings keep
+    the names of the file. Its timing becomes Kafka's own.
     """
     names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))

@@ -30,7 +30,7 @@ _FIELDS: Final = {
     "max.poll.interval.ms": "max_poll_interval",
     "auto.commit.interval.ms": "commit_every",
 }
-"""Settings of members that have a field."""
+"""Setting of Kafka's consumer → field of a group that replaces it."""
 _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.retention.")
 """Beginnings of settings by which Kafka removes records."""
 
@@ -114,7 +114,8 @@ def check_groups(spec: ExperimentSpec, found: Problems) -> None:
 
 
 _Rule: TypeAlias = tuple[bool, str, str]
-"""Whether an experiment breaks a rule, the field that it breaks it with ('': the group), and the rule."""
+"""True if an experiment breaks a rule; the field of the group to which a problem points ('': the group itself);
+the message."""
 
 
 def _beyond_groups(

@@ -207,8 +207,8 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` everything in an experiment with `backend: model` that the model cannot simulate. Does nothing
-    for other backends."""
+    """Report to `found` the faults, keys and committed starts of an experiment with `backend: model` that the
+    model cannot simulate. Does nothing for other backends."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):
@@ -228,7 +228,8 @@ def check_observed(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def lacks(spec: ExperimentSpec) -> str | None:
-    """Return why the model cannot simulate an experiment that names another backend; None if it can."""
+    """Return the first fault or setting of an experiment that the model cannot simulate, with the reason; None
+    if there is none. Looks at faults, keys and committed starts only."""
     return next((f"{what}: {why}" for _, what, why in _lacking(spec)), None)
 
 
@@ -254,7 +255,8 @@ def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
 
 
 def _lack_of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
-    """Return why the model cannot do a storm's faults of a kind, given the fields of its menu; None if it can."""
+    """Return why the model cannot simulate a storm's faults of a kind with the fields on its menu; None if it
+    can, or if these fields are invalid."""
     if why := fault_kinds()[kind].not_on("model"):
         return why
     try:

@@ -47,7 +47,7 @@ _NUMBERS: Final = (
     *("min.insync.replicas", "num.io.threads", "timeout.ms", "max.ms", "backoff.ms", "expiration.ms"),
     *("heartbeat.interval.ms", "election.interval.ms", "cleanup.interval.ms"),
 )
-"""Patterns at the end of the names of node settings whose values ackproof uses as numbers."""
+"""Endings of the names of node settings whose values must be whole numbers, because ackproof uses them."""
 
 
 def check(spec: ExperimentSpec, found: Problems) -> None:
@@ -127,9 +127,10 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` a release that is not supported, and feature levels that it does not have.
+    """Report to `found` a release that is not supported, a build that the backend cannot run, and feature levels that
+    the release does not have.
 
-    For an unknown release, Kafka's own tool refuses wrong levels before anything is started.
+    For a release newer than all that ackproof knows, Kafka's own tool refuses wrong levels before anything is started.
     """
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
@@ -243,8 +244,9 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Report to `found` each setting in the mapping at `path` that ackproof sets itself, or whose value must be a
-    number and is not. `scope`: where the settings belong: a node, a topic, a producer or a consumer."""
+    """Report to `found` each setting in the mapping at `path` that an experiment must not set, and each node
+    setting of `_NUMBERS` whose value is no whole number. `scope`: where the settings belong: a node, a topic, a
+    producer or a consumer."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:
@@ -256,7 +258,7 @@ def check_settings(found: Problems, path: Path, scope: Scope) -> None:
 
 
 def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` the settings and combinations that producers and readers refuse."""
+    """Report to `found` wrong settings of producers, readers, groups and a service, and wrong combinations."""
     check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
     check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
     _check_producers(spec, found)

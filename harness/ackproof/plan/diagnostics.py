@@ -1,4 +1,5 @@
-"""Collects the problems of one document while it is read, with their positions, and marks checks to skip.
+"""Collects the problems of one document while it is read, with their positions. Marks the fields that have a
+problem, so that checks which depend on them are skipped.
 
 A validation error of pydantic is reported in the terms of the file: path, expected shape, value, remedy.
 """
@@ -33,7 +34,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 _BOUNDS_AT: Final[Mapping[int | str, int]] = {"expect": 2, "claims": 4}
-"""Depth at which the bounds of an entry are, by the top-level key of the entry."""
+"""Index of the part `bounds` or `over_repeats` in the path of a pydantic error, by the first part of the path."""
 _EXPECTED: Final = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -120,7 +121,7 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """True if there are more problems than are reported. Checking stops then."""
+        """True if there are more problems than are reported. No further problem is added then."""
         return len(self.problems) > MOST_PROBLEMS
 
     def unknown(
@@ -129,7 +130,8 @@ class Problems:
         """Add a problem about an unknown name: `said`, or the last part of `path`. `what`: the kind of name, such as
         `topic`.
 
-        The message suggests the nearest of the `valid` names, or lists them. `hint` replaces the list.
+        The message suggests the nearest of the `valid` names; if none is near, it lists them. With a `hint`,
+        the message has that text instead of both.
         """
         if self.full:
             self._broken.add(path)
@@ -263,7 +265,7 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 
 def path_of(detail: ErrorDetails) -> Path:
     """Return the path of a pydantic error as the experiment file has it: without the fields `bounds` and
-    `over_repeats`, whose content a file writes beside `given`."""
+    `over_repeats`, whose content a file writes next to `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path

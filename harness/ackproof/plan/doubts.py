@@ -118,8 +118,8 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
 
 
 def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
-    """Warn if a fault leaves nodes down for the rest of the run, and no partition can acknowledge anything without
-    them."""
+    """Warn if a fault leaves nodes down for the rest of the run, and no partition can acknowledge anything
+    without them. Does nothing if another fault may start a node again, or change a topic or a setting."""
     gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
     if not gone or begins(spec, fault) >= spec.workload.duration:
         return
@@ -179,15 +179,15 @@ def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
 
 
 def load_s(spec: ExperimentSpec) -> float:
-    """Return the minimum duration of the load in seconds: the duration in the file, and until the last fault has
-    healed."""
+    """Return the minimum duration of the load in seconds: the duration in the file, or longer if a fault cannot
+    have healed before."""
     healed = (begins(spec, fault) + (fault.hold or 0.0) for fault in spec.faults)
     return max(spec.workload.duration, *healed, 0.0)
 
 
 def _out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
     """Return why the load is too short for a trigger's count, such as `acked >= 2000`; None if it is long
-    enough."""
+    enough, if the number of records is not known in advance, or if the trigger waits for no growing count."""
     condition, rate = trigger.condition, spec.workload.producers.rate
     growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
     if rate is None or not growing or any(fault.SENDS for fault in spec.faults):

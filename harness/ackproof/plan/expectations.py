@@ -46,7 +46,7 @@ class ExpectationMatcher:
         self._leaves = leaves(spec.data())
         self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
         self.hits: dict[Path, Sequence[int]] = {}
-        """Position of an expectation → numbers of the cells that it applies to. `match` fills it in."""
+        """Path of an expectation → indexes of the cells that it applies to. `match` fills it in."""
 
     def match(
         self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
@@ -55,8 +55,8 @@ class ExpectationMatcher:
 
         `choices`: the matrix's combination of each cell, in the same order. `complete` False: some cells are
         missing, so a setting that no cell has is not reported. In the result settings are named by their full
-        paths. Reports unknown settings, expectations that apply to no cell, and contradictions between
-        expectations.
+        paths. Reports unknown settings, quantities that no run can measure, expectations that apply to no cell,
+        and contradictions between expectations.
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
@@ -217,7 +217,8 @@ class ExpectationMatcher:
         return self._known[asked]
 
     def _find_value(self, path: Path, value: Scalar) -> Node | None:
-        """Return the build or the assignment with this name among the values of the matrix; None if there is none."""
+        """Return the value of the matrix for `path` that has this label (`label_of`), such as the name of a
+        build; None if there is none."""
         values = self._found.node(("matrix", path_text(path)))
         items = values.items if isinstance(values, ListNode) else ()
         return next((one for one in items if may_be_at(path, one) and label_of(one) == value), None)
@@ -254,7 +255,8 @@ def _same(path: Path, name: str) -> bool:
 
 
 def _forbidden_to_groups(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
-    """Yield the classes of groups that an expectation permits and every group promises never to show."""
+    """Yield (anomaly class of consumer groups, reason) for each class that an expectation permits in vain:
+    there are no groups, or every group promises never to show it."""
     for name, bound in expectation.counts.items():
         if name not in GROUP_CLASSES or bound.highest == 0:
             continue

@@ -48,7 +48,7 @@ class Cell:
     settings: dict[str, Scalar]
     """The values of the settings that vary, by their full paths."""
     experiment: ExperimentSpec
-    """The experiment of this cell, without a matrix, and with the expectations that apply to it."""
+    """The experiment of this cell: without a matrix, with `repeat: 1`, and with the expectations that apply."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Plan:
     file: Problems = field(repr=False, compare=False)
     """The file, with the position of every value."""
     too_few_repeats: tuple[Problem, ...] = ()
-    """Warnings that more repeats would resolve."""
+    """Those of the `warnings` that more repeats would resolve."""
     over_repeats: tuple[OverRepeats, ...] = ()
     """Expectations over the repeats of cells, and over cells that are compared with each other."""
     claimed: tuple[OverRepeats, ...] = ()
@@ -118,8 +118,8 @@ def analyse(file: str, root: MapNode) -> Plan:
 
 
 def _find_varied_values(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
-    """Return the values of the settings that vary: as written in the matrix; if it does not set one, as in the
-    cell."""
+    """Return the values of the settings that vary, by path: as written in the matrix; if it does not set one,
+    as in the cell. A list or mapping is given as its label if the matrix has it, else as None."""
     written: dict[Path, Scalar] = {
         path: node.value if isinstance(node, ScalarNode) else label_of(node)
         for path, node in _settings_of(choice).items()
@@ -195,7 +195,7 @@ def _read_cells(
 
 def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choice]) -> list[Problem]:
     """Return a problem that only the cells of `choices` have, as problems at the values of the matrix that cause it. A
-    problem of all cells, or one at such a value already, is returned unchanged."""
+    problem is returned unchanged if all cells have it, if it is at such a value already, or if no value causes it."""
     marks = {
         (node.mark.line, node.mark.column)
         for choice in matrix.choices

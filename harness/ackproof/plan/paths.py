@@ -30,7 +30,7 @@ _NAMED: Final[dict[Path, str]] = {
     ("workload", "groups"): "consumer group",
     ("workload", "share_groups"): "share group",
 }
-"""Paths below which names of the user's stand, each with what has them."""
+"""Path below which the user chooses the names → what is named there, for messages."""
 
 
 def _groups(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, tuple[str, ...]]]:
@@ -97,8 +97,8 @@ def may_stand_at(text: str, node: Node) -> bool:
 
 
 def label_of(node: Node) -> str:
-    """Return the text that stands for a value in the name of a case. A build is named by its name, a broker file by its
-    path, an assignment as `1-2-3+2-3-1`."""
+    """Return the text that stands for a value in the name of a case. A build is named by its name or path, a broker
+    file by its path, a client as `java-4.3.1` or by the file name of its program, an assignment as `1-2-3+2-3-1`."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)
     if isinstance(node, ListNode):
@@ -147,8 +147,8 @@ def parse_path(text: str) -> Path:
 
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
-    """Return why `path` does not lead to a setting of the experiment `root`, as message and suggestion; None if it
-    does."""
+    """Return why `path` does not lead to a setting of the experiment `root`, as message and suggestion; None if
+    it does. Fields of a fault are not checked, only its number."""
     if path[0] not in ROOTS:
         near = _find_topic_setting(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
         return f"settings stand below {', '.join(ROOTS)}", near

@@ -61,8 +61,8 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
 def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
     """Return the experiment of a planned cell from its stored data. `name`: name of the document in messages.
 
-    It was checked when it was planned. Settings that this version refuses are accepted, because the case ran with them.
-    Raises `InvalidExperiment` if the data cannot be read or has a matrix.
+    It was checked when it was planned. It is not checked again (`checks.check`), because the case ran with its
+    settings. Raises `InvalidExperiment` if the data cannot be read or has a matrix.
     """
     found = Problems(name, root_of(data))
     spec = read_experiment(found)
@@ -116,8 +116,8 @@ EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 
 def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, ...]:
-    """Return the fields that only this kind of fault has, by their names in a file: those in the braces of
-    `kind: {…}`. `required`: only fields without a default."""
+    """Return the fields of this kind of fault that are not common to all kinds, by their names in a file: those
+    in the braces of `kind: {…}`. `required`: only fields without a default."""
     return tuple(
         field.alias or name
         for name, field in kind.model_fields.items()
@@ -126,8 +126,8 @@ def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, .
 
 
 def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
-    """Return the fields that a file may write directly after the kind's name, without braces (the short
-    form); none if the kind has no short form."""
+    """Return the fields of a kind that a file writes next to the kind's key in the short form: its own fields,
+    but not those that the value of the key stands for (`FaultSpec.SHORT`). Empty if the kind has no short form."""
     if not kind.SHORT:
         return ()
     return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())
@@ -162,7 +162,8 @@ def _spelt_out(entry: MapNode) -> MapNode:
 
 
 def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
-    """Return the fields that a value without braces stands for; empty for a value with braces or no value."""
+    """Return the fields that a value without braces stands for. Empty for a value with braces, for no value,
+    and for a value that is no short form of this kind."""
     if isinstance(value, MapNode) or (isinstance(value, ScalarNode) and value.value is None):
         return {}
     if len(kind.SHORT) == 1:
@@ -176,8 +177,8 @@ def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
 
 
 def _read_faults(found: Problems) -> list[FaultSpec | None]:
-    """Return one spec per entry of `faults` in the document; None for an entry of which too little could be read.
-    Problems are added to `found`."""
+    """Return one spec per entry of `faults` in the document, None for an entry of which too little could be
+    read. The result is empty if `faults` is no list or has too many entries. Problems are added to `found`."""
     node = found.root.entries.get("faults")
     if node is None:
         return []

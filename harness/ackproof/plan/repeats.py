@@ -135,7 +135,8 @@ class RepeatsMatcher:
         return f"{name} could be compared with {both}; name the other settings, too"
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
-        """Return the cells that have all these settings; None, with a problem reported, if there is none."""
+        """Return those of the cells `hits` that have all these settings, as indexes; None, with a problem
+        reported, if there is none."""
         chosen = list(hits)
         for item in items:
             name, equals, text = item.partition("=")

@@ -72,8 +72,8 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 def read(path: Path) -> tuple[str, bytes]:
-    """Return the name to show for a file, and its bytes: all, or one more than `parse` accepts. Raises `BadInput` if it
-    cannot be read."""
+    """Return the name to show for a file, and its bytes. Of a file that is too large for `parse`, return only
+    one byte more than `parse` accepts. Raises `BadInput` if the file cannot be read."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -91,8 +91,8 @@ def parse(raw: bytes, file: str) -> MapNode:
 
 
 def plain_scalar(text: str) -> Scalar:
-    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raises ValueError for a number that is too
-    large."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raises ValueError for a number that is
+    too large or longer than `MAX_NUMBER` characters."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -298,8 +298,8 @@ class _Composer:
             return ""
 
     def _check_tag(self, event: NodeEvent, *kinds: str) -> str | None:
-        """Return the kind that an explicit core tag names; None without a tag. Any other tag is reported, and the
-        result is None."""
+        """Return the kind that an explicit core tag names (`str` for the tag `!` of a scalar); None without a
+        tag. Any other tag is reported, and the result is None."""
         tag = getattr(event, "tag", None)
         if tag is None or str(tag) in ("", "!") or getattr(event, "implicit", None) is True:
             return "str" if str(tag) == "!" and "str" in kinds else None

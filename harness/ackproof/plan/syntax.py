@@ -300,5 +300,5 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     ("unexpected ':'", "a ':' inside brackets; put the text in quotes"),
     ("expected '<document start>'", _below_the_root),
 )
-"""Pattern of the parser's context or problem → our message, or the function that makes it. The first that fits
-counts."""
+"""Words in the parser's context or problem → our message, or the function that makes it. The first entry that
+fits counts."""

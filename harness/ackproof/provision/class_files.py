@@ -21,7 +21,8 @@ _SIZES: Final = {
     **dict.fromkeys((3, 4, 9, 10, 11, 12, 17, 18), 4),
     **dict.fromkeys((5, 6), 8),
 }
-"""Bytes of an entry of the constant pool after its tag (JVM specification, 4.4); 1 is text, with its length."""
+"""Number of bytes after the tag in an entry of the constant pool, by the tag (JVM specification, 4.4). Tag 1, a
+text, is missing: such an entry holds its length."""
 _TYPE: Final = re.compile(r"(\[*)(?:L([^;]+);|([BCDFIJSZ]))")
 _PRIMITIVES: Final = {
     "B": "byte",
@@ -45,8 +46,8 @@ class MissingName:
     nearest: str | None
 
     def describe(self, kafka: str) -> str:
-        """Return a sentence about the missing class or method, without the nearest name. `kafka`: name of the Kafka
-        that lacks it."""
+        """Return a sentence about the missing class or method, without the nearest name. `kafka`: name of the
+        release or build that lacks it."""
         if self.method is None:
             return f"Kafka {kafka} has no class {self.class_name}"
         return f"{self.class_name} declares no method {self.method} in Kafka {kafka}"

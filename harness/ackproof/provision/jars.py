@@ -1,8 +1,7 @@
 """Kafka's server jars in the cache: of a release, of a user's own build, or of a release with a patch.
 
-Jars of a known release are compared with its lock, which has their SHA-256. For other jars
-(`cache_root()/kafka-VERSION-…`) a lock is written when they are fetched from Maven, with the repository's checksums, or
-copied from a build.
+Jars of a known release are compared with its lock, which has their SHA-256. For other jars a lock is written into
+the cache when they are fetched from Maven, which then checks the repository's checksums, or copied from a build.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from ackproof.provision.releases import (
 _OWN_LOCK: Final = "jars.lock"
 _PATCH: Final = "patch.jar"
 _PROBLEMS: Final = 3
-"""Number of rules that do not fit which a message quotes."""
+"""Maximum number of problems with Byteman rules that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class KafkaJars:
     classpath: tuple[Path, ...]
     """Absolute paths, sorted; a patch's jar comes first. A class-data archive is valid for exactly this order."""
     digests: Mapping[str, str]
-    """SHA-256 of each jar, by file name."""
+    """SHA-256 of each jar, and of the script of Byteman rules, by file name."""
     full_version: str = ""
     """The version in the jars of a build, with a suffix such as -SNAPSHOT; '' for a release."""
     commit: str = ""
@@ -77,7 +76,7 @@ class KafkaJars:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of all jars: equal for equal class paths."""
+        """Digest of `digests`: equal if the files have the same names and contents."""
         return compute_digest(self.digests)
 
 
@@ -124,7 +123,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """Return the build with the version and digest of its files filled in; a published release is returned unchanged.
+    """Return the build with the version and digest of its files filled in; of a patch, only the digest. A
+    published release is returned unchanged.
 
     `image_jars`: folder of an image's jars. Raises `BadInput` if the files cannot be read, or have another version or
     digest than `build` names.
@@ -162,8 +162,8 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
     """Copy the jars of a build into the cache: a later build at that path must not change a running node. Return the
     copies.
 
-    A build without a logger gets the logger of the nearest release. `build`: the build that the case names. Raises
-    `BadInput` if the jars are others than it names or change meanwhile, and as `kafka_jars` does.
+    A build without a logger gets the logger of the nearest release. `build`: the build that the case names.
+    Raises `BadInput` if the jars do not have its digest or change meanwhile, and as `kafka_jars` does.
     """
     own = found.digests()
     _require_same(build, compute_digest(own))

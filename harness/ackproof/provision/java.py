@@ -50,7 +50,8 @@ def find_java() -> Java:
 
 @lru_cache(maxsize=8)
 def _ask(path: Path, _changed_ns: int) -> Java | None:
-    """Return the Java that this launcher starts; None if it does not run (50 ms, once per process and launcher)."""
+    """Return the Java that this launcher starts; None if it does not run or does not tell its version (50 ms,
+    once per process and launcher)."""
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -84,9 +84,9 @@ def class_data_archives(
 ) -> dict[Role, Path]:
     """Return the class-data archive of each role, for `-XX:SharedArchiveFile`; a combined node uses the broker's.
 
-    `make(folder)` creates the archives of all roles, once per version, Java and class path. Unusable archives are
-    created again. Raises `ProvisionFailed` if the new archives cannot be used either, `WaitTimeout`, and what `make`
-    raises.
+    `make(folder)` creates the archives of all roles, once per version, Java and class path. Unusable archives
+    are created again. Raises `ProvisionFailed` if the new archives cannot be used either, `WaitTimeout` if
+    another process works on them for too long, and what `make` raises.
     """
     folder = archive_folder(jars, java)
     archives: dict[Role, Path] = {role: folder / f"{role}.jsa" for role in ROLES}
@@ -128,7 +128,8 @@ _usable: set[tuple[str, int, int, str, str]] = set()
 
 
 def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
-    """Return why Java cannot use the class-data archive; '' if it can. The check takes 0.1 s, once per process."""
+    """Return why Java cannot use the class-data archive; '' if it can. A check takes 0.1 s; this process
+    remembers a success."""
     if not archive.is_file():
         return "it is not there"
     stat = archive.stat()

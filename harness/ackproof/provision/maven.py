@@ -66,7 +66,8 @@ def pom(artifacts: Sequence[Artifact], kind: str = "jar") -> str:
 def list_published_versions(group: str, artifact: str) -> frozenset[str]:
     """Return every version of an artifact that the repositories of Maven's settings offer now (2 s, once per process).
 
-    Raises `MissingTool` (mvn, java), `WaitTimeout`, `ProvisionFailed` (also if no repository answers).
+    Raises `MissingTool` without mvn or Java, `WaitTimeout` if it takes too long, `ProvisionFailed` if Maven
+    fails or no repository answers.
     """
     with tempfile.TemporaryDirectory(prefix="ackproof-maven-") as folder:
         work = Path(folder)
@@ -147,7 +148,8 @@ def _run(
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """Return the messages that Maven printed as errors, joined into one line."""
+    """Return the first three error messages that Maven printed, joined into one line; without any, the last
+    three lines of its output."""
     errors = [
         line.removeprefix("[ERROR]").removesuffix("-> [Help 1]").strip()
         for line in said

@@ -22,7 +22,8 @@ class Progress:
     total: int = 0
 
     def __str__(self) -> str:
-        """Return the message with the percentage that is done, rounded down to 25, 50 or 75; none below 25 %."""
+        """Return the message with the percentage that is done, rounded down to 25, 50, 75 or 100; below 25 %,
+        return the message alone."""
         quarters = 4 * self.done // self.total if self.total else 0
         return f"{self.message}, {25 * quarters} %" if quarters else self.message
 

@@ -77,15 +77,16 @@ def read_lock(version: str, file: Path) -> Lock:
 def list_offered_releases() -> list[str]:
     """Return the Kafka releases that Maven's repositories offer now, oldest first (2 s).
 
-    Raises `MissingTool` (mvn, java), `WaitTimeout`, `ProvisionFailed` (no repository answers).
+    Raises `MissingTool` without mvn or Java, `WaitTimeout` if it takes too long, `ProvisionFailed` if Maven
+    fails or no repository answers.
     """
     published = maven.list_published_versions(*SERVER)
     return sorted((one for one in published if not_a_version(one) is None), key=numbers)
 
 
 def find_newest_release() -> str:
-    """Return the newest release that Maven's repositories offer. Raises `BadInput` if none answers, `MissingTool` (mvn,
-    java)."""
+    """Return the newest release that Maven's repositories offer. Raises `BadInput` if none answers in time,
+    `MissingTool` without mvn or Java."""
     try:
         return list_offered_releases()[-1]
     except (ProvisionFailed, WaitTimeout) as error:
@@ -96,8 +97,8 @@ def find_newest_release() -> str:
 
 
 def require_offered(version: str) -> None:
-    """Raise `BadInput` with the nearest versions if no repository offers this release, or if no repository answers.
-    Raises `MissingTool` (mvn, java)."""
+    """Raise `BadInput` with the nearest versions if no repository offers this release, or if no repository
+    answers in time. Raises `MissingTool` without mvn or Java."""
     try:
         there = list_offered_releases()
     except (ProvisionFailed, WaitTimeout) as error:
@@ -113,7 +114,8 @@ def require_offered(version: str) -> None:
 
 
 def _nearest(version: str, there: Sequence[str]) -> list[str]:
-    """Return the offered versions nearest to this one, from the same release line if it has any."""
+    """Return at most three of the versions `there`: the two below `version` and the one above it, in the same
+    release line if that has any."""
     wanted = numbers(version)
     line = [one for one in there if numbers(one)[:2] == wanted[:2]] or list(there)
     below, above = ([one for one in line if (numbers(one) < wanted) is side] for side in (True, False))

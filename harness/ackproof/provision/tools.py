@@ -106,7 +106,8 @@ _ATTRIBUTES: Final = (
     "50thPercentile", "75thPercentile", "95thPercentile", "98thPercentile", "99thPercentile", "999thPercentile",
     "MeanRate", "OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate", "EventType", "RateUnit", "LatencyUnit",
 )  # fmt: skip
-"""Attributes of Kafka's meters and histograms that are read. Each quantile sorts a copy of the histogram."""
+"""Attributes of Kafka's meters and histograms. The exporter reads only those that `METRICS` needs: to read a
+quantile, Kafka sorts a copy of the histogram."""
 
 
 def exporter_jar(progress: ProgressSink = ignore) -> Path:

@@ -19,8 +19,8 @@ from ackproof.rundir.parts import DELETED
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
     """Return the value of a quantity in a window of a run. For a state: the range of its observed numbers.
 
-    The value is unknown, with a reason, if files cannot be read, if there is no evidence, or if the window never came
-    (a fault that was not confirmed).
+    The value is unknown, with a reason, if files cannot be read or ledgers were deleted, if there is no
+    evidence, or if the window never came (a fault that was not confirmed).
     """
     import pyarrow as pa
 
@@ -56,7 +56,7 @@ def answered(
 
 
 ABOVE_S = 1.0
-"""Rows of gaps have only gaps longer than this, in seconds."""
+"""The rows of `gaps` and `total_gap` count gaps longer than this, in seconds."""
 _ANY = Bound(">", 0, Unit.NUMBER)
 _WINDOWS = (WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE))
 
@@ -85,10 +85,11 @@ class Row:
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     """Yield every quantity of a run, for all partitions together and (with `partitions`) for each partition.
 
-    A quantity whose evidence the run did not collect (metrics, brokers' answers, fetch sources, commits) is left out.
-    Each is measured for the whole run, and, if it can be measured in windows, for the times during faults and outside
-    of faults. A quantity about a fault, such as `time_to`, is measured for each fault. `gaps` and `total_gap` count
-    gaps above `ABOVE_S`. A metric is combined over all nodes. Its `time_to` is the time until it is above 0.
+    A quantity whose evidence the run did not collect (metrics, brokers' answers, fetch sources, commits,
+    consumer groups) is left out. Each is measured for the whole run, and, if it can be measured in windows, for
+    the times during faults and outside of faults. A quantity about a fault, such as `time_to`, is measured for
+    each fault. `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined over all nodes. Its
+    `time_to` is the time until it is above 0.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

@@ -37,9 +37,8 @@ _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 def _gaps(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]:
     """Return the gaps that overlap the window, each with the reason why its length is not exact ('': it is exact).
 
-    With `outside faults` only the fault-free parts of a gap are returned: its begin is the last success, before the
-    fault. A part that reaches the end of the load ends where the gap ends. Raises `Unknown` if nothing was watched
-    then.
+    With `outside faults` only the fault-free parts of a gap are returned. A part that reaches the end of the load
+    ends where the gap ends. Raises `Unknown` if nothing was observed in the window, or if the window never came.
     """
     spans, found = evidence.spans(window), GAPS[ask.quantity.variant](evidence, ask.place)
     if not any(one.overlaps(*span) for one in found.values() for span in spans):
@@ -246,7 +245,7 @@ def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> F
 def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between acknowledgements, by partition (`orders/0`); of `place` alone unless it is None.
 
-    Raises `Unknown` if nothing was sent to it.
+    Raises `Unknown` if nothing was sent there.
     """
     found = {
         str(one): Watched(
@@ -290,9 +289,8 @@ def _between(one: PartitionOperations) -> list[Gap]:
 
 
 def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
-    """Return the gap after the last acknowledgement if something was sent, or reported as failed, after it;
-    else nothing.
-    """
+    """Return the gap after the last acknowledgement if a record that was never acknowledged was sent, or reported
+    as failed, after it; else nothing. Without any acknowledgement, the gap begins with the first such record."""
     last = one.done.last
     if last is not None and one.waiting_ns <= last:
         return []

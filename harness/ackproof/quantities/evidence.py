@@ -1,4 +1,4 @@
-"""Evidence: the files of one run from which quantities are measured, each read once. `judge.Facts` extends it."""
+"""Evidence: the files of one run from which quantities are measured. `judge.Facts` extends it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Files of one run directory. Small files are read at once, tables when they are asked for.
+    """Files of one run directory. `of_run` reads the timeline, the case and the audit; other files are read at
+    the first use of a property.
 
     All times are in ns since the run began, unless said otherwise.
     """
@@ -70,7 +71,7 @@ class Evidence:
 
     @classmethod
     def of_run(cls, run: CaseDir) -> Self:
-        """Return the evidence in a run directory. Raises `BadInput` for files that cannot be read."""
+        """Return the evidence in a run directory. Raises `BadInput` or OSError for files that cannot be read."""
         events, whole = read_timeline(run.timeline)
         audit = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
         file = CaseFile.load(run.case_json)
@@ -110,8 +111,8 @@ class Evidence:
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """Samples of all partitions, taken through Kafka's protocol, in order of time. Raises OSError if they cannot be
-        read."""
+        """Samples of all partitions, taken through Kafka's protocol, in order of time; empty if the run took
+        none. Unreadable lines are left out. Raises OSError if the file cannot be read."""
         return read_samples(self.run.samples)
 
     @cached_property
@@ -133,8 +134,8 @@ class Evidence:
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """The metadata log of the run, by partition, with the reasons why it is incomplete. Raises `BadInput` for a
-        broken file."""
+        """The metadata log of the run, by partition, with the first reason why it is incomplete. Raises
+        `BadInput` for a broken file."""
         return MetadataLog.from_records(
             self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
         )
@@ -193,13 +194,14 @@ class Evidence:
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """Rounds of requests to each broker; empty if the run sent none. Raises `BadInput` if they cannot be read."""
+        """Rounds of requests to each broker; empty if the run sent none. Raises `BadInput` or OSError if they
+        cannot be read."""
         return read_rounds(self.run.brokers)
 
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
-        """Reports of live readers on the brokers from which they fetched, by reader. Readers without reports are left
-        out. Raises `BadInput` if they cannot be read."""
+        """Reports of live readers on the brokers from which they fetched, by reader. Readers without reports
+        are left out. Raises `BadInput` or OSError if they cannot be read."""
         told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
 
@@ -207,7 +209,7 @@ class Evidence:
     def commits(self) -> Mapping[str, Sequence[OffsetCommit]]:
         """Offset commits that live readers tried, by reader. Readers without any are left out.
 
-        Raises `BadInput` if they cannot be read.
+        Raises `BadInput` or OSError if they cannot be read.
         """
         told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
         return {reader: lines for reader, lines in told.items() if lines}
@@ -215,7 +217,7 @@ class Evidence:
     @cached_property
     def starts(self) -> Mapping[str, CommittedStart]:
         """Start of each live reader that started at committed offsets, by reader; others are left out. Raises
-        `BadInput` for a broken file."""
+        `BadInput` or OSError if a file cannot be read."""
         told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
         return {reader: lines[0] for reader, lines in told.items() if lines}
 

@@ -134,8 +134,9 @@ def _commit_rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _membership(evidence: Evidence, ask: Ask) -> dict[TopicPartition, list[tuple[int, str, int]]]:
-    """Return, for each partition, rows (time in ns, event, member), by time, of members that got it or gave it up. An
-    event that names no partition is about all partitions that its member has."""
+    """Return, for each partition, rows (time in ns, event, member), by time, of members that got it or gave it
+    up. An event that names no partition is about all partitions that its member has. Raises `Unknown` without
+    an assignment."""
     import pyarrow.compute as pc
 
     columns = ["member", "event", "topic", "partition", "t_ns"]

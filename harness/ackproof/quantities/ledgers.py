@@ -1,4 +1,5 @@
-"""Reads the ledgers in one pass, row group by row group: memory grows with the time of a run, not with its rows.
+"""Reads the ledgers in batches of rows: memory grows with the time of a run and with its transactions, not with
+its records.
 
 Of event times, the first and the last of each 10 ms are kept. So two successive events that are further apart are known
 to the nanosecond. Latencies are kept in buckets, each 1/2048 of its power of two wide, so a quantile is known to 0.05

@@ -77,8 +77,8 @@ def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapl
     """Yield a sentence for each offset of the metadata log that is missing or goes back.
 
     `gapless`: True for KRaft, which writes every offset once; in ZooKeeper mode, other znodes are missing here, and one
-    zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Older versions left out
-    the records that a new controller writes for the quorum itself.
+    zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Without it, offsets may
+    be missing where the epoch changes: older versions left out the records that a new controller writes for the quorum.
     """
     if ends_at is not None and gapless and records and records[0].offset > 0:
         yield f"the metadata log begins at offset {records[0].offset}"
@@ -92,10 +92,10 @@ def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapl
 
 
 def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
-    """Yield a sentence for each partition record that skips a partition epoch or leader epoch.
+    """Yield a sentence for each partition record whose partition epoch or leader epoch does not follow the one before.
 
-    Each record takes the next partition epoch, and the same leader epoch or the next. Clearing the ELR takes
-    a partition epoch without a record of its own (KIP-966).
+    Each record takes the next partition epoch, and the same leader epoch or the next. Clearing the ELR takes a
+    partition epoch without a record of its own (KIP-966).
     """
     before: dict[TopicPartition, PartitionChanged] = {}
     silent: dict[TopicPartition, int] = {}

@@ -1,8 +1,9 @@
-"""Quantities of each metric in `rundir.metrics` (five each), measured from scrapes of the nodes.
+"""Quantities of each metric in `rundir.metrics`, measured from scrapes of the nodes.
 
-`time_to(metric M > X, fault N)`, `metric(M)` over time, `metric_max(M)` and `metric_last(M)`; of counters also
-`metric_increase(M)`. Nodes are scraped once a second, so a result is a range: its ends are what the scrapes before and
-after an event allow. A hole in the scrapes (a live node that did not answer) widens the range, or makes it unknown.
+Every metric has `time_to(metric M > X, fault N)`. Gauges and latencies have `metric_max(M)` and
+`metric_last(M)`, gauges also `metric(M)` over time. Counters have `metric_increase(M)`. Nodes are scraped once
+a second, so a time or an increase is a range: its ends are what the scrapes before and after an event allow. A
+hole in the scrapes (a live node that did not answer) widens the range, or makes it unknown.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value
 
 
 def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Measure how much a counter increased in a window, under load. Raises `Unknown` if no scrape has the counter.
+    """Measure how much a counter increased in a window, under load. Raises `Unknown` if no scrape has the
+    counter, or if the window lies outside the load.
 
     The lower bound is the increase between rounds inside the window; the upper bound is that between the rounds around
     it.

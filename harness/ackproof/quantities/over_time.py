@@ -19,7 +19,8 @@ from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.partition import TopicPartition
 
 HOLE_NS: Final = 1_000_000_000
-"""With ten samples a second, a longer time without one is a hole in the evidence."""
+"""Longest time, in ns, between two observations that is no hole in the evidence. Samples are taken ten times a
+second."""
 FIRST_NS: Final = 5_000_000_000
 """Longest time, in ns, before the first observation of a run: connections are made and clients started."""
 _UNTOLD: Final = "no observation of it within that time"
@@ -140,8 +141,8 @@ def _without_holes(
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
 ) -> Answer:
-    """Answer `always` and `never`, which need observations without holes in all `spans`. `name`: the state in words.
-    `decided`: all numbers of the state in the metadata log; empty if it has none."""
+    """Answer `always` and `never`, which need observations without holes in all `spans`. `name`: the state in
+    words. `decided`: all numbers of the state in the metadata log; empty if the log is incomplete or not used."""
     numbers = list(decided)
     for begin, end in spans:
         for at, number in observed.inside(begin, end):
@@ -198,8 +199,8 @@ def _eventually_between(
 def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> bool:
     """Return True if a state that holds at the first observation of a window counts as reached within the window.
 
-    Without a time bound it counts, except after a fault. There, and with a bound, the state must not have held when the
-    fault was requested.
+    Without a time bound it counts, except in a window after a fault. In other cases it counts only if the window
+    belongs to a fault, and the state did not hold at the last observation before that fault was requested.
     """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True
@@ -210,8 +211,8 @@ def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> boo
 
 
 def _settles(evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float) -> Answer:
-    """Answer `settles`: from some moment, at the latest the bound, until the load ends, the state must hold. `begin`:
-    of the window, in ns."""
+    """Answer `settles`: from some moment, at the latest the bound, until the load ends, the state must hold.
+    `begin`: begin of the window, in ns."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(observed.inside(begin, end))

@@ -45,8 +45,9 @@ class Round:
 class Hole:
     """Time without usable scrapes of a metric, in ns since the run began. `why`: the cause, without the times.
 
-    It lies between two usable rounds of scrapes that are too far apart, or between the last round and the end of the
-    load.
+    It lies between two usable rounds of scrapes that are too far apart, between the begin of the load and the
+    first round, or between the last round and the end of the load. In `Scraped.gone` it is a time after the
+    last scrape of a process.
     """
 
     begin: float

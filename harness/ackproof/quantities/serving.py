@@ -56,8 +56,8 @@ _ASKED: Final[tuple[tuple[str, str, Callable[[ServedReplica], bool], str], ...]]
 
 
 def _answers(evidence: Evidence, ask: Ask, window: Window) -> list[ServedReplica]:
-    """Return the replicas that brokers served to the harness in rounds within a window, only of the broker and
-    partition of the question. Raises `Unknown` without rounds."""
+    """Return the answers of brokers about each of their replicas, in rounds within a window; only of the broker
+    and partition of the question. Raises `Unknown` without rounds, or if the window never came."""
     rounds, spans = rounds_of(evidence), evidence.spans(window)
     return [
         one

@@ -248,7 +248,7 @@ STATES: Final = (
 Assignment: TypeAlias = Sequence[int]
 """The brokers of a partition's replicas, the preferred leader first."""
 Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, float]]
-"""Function from the replicas of all partitions to a number for each subject, by its name."""
+"""Function that returns a number for each broker or rack, by a name such as `node 1`, from all assignments."""
 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
@@ -286,8 +286,8 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
 
 
 def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return what `numbers` computes over all partitions, by name, at each sample that knows the replicas of all of
-    them. Raises `Unknown` if there is none, also of the node of the question."""
+    """Return what `numbers` computes over all partitions, by name, at each sample that knows the replicas of
+    all of them. Raises `Unknown` if there is no such sample, or no number for the node of the question."""
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_samples(evidence):
         for name, number in numbers(evidence, assigned).items():

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 MS: Final = 1_000_000
 WALL_WITHIN_NS: Final = 20 * MS
-"""Greatest drift of the wall clock against the monotonic one in a run: the uncertainty of times that brokers write."""
+"""Greatest drift of the wall clock, against the monotonic one, with which times from controllers are still used."""
 
 Event: TypeAlias = Callable[[Evidence, FaultLife, Ask], Value]
-"""Function that measures the time from a fault to an event, in seconds. Raises `Unknown`."""
+"""Function that measures the time from a fault to an event, in seconds. Raises `Unknown` if it cannot be known."""
 
 
 def between(life: FaultLife, after_ns: float, until_ns: float) -> Value:

@@ -81,9 +81,8 @@ def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
 
 
 def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
-    """Return the number of different descriptions of a partition, in each round in which all viewers
-    answered.
-    """
+    """Return the number of different descriptions of a partition, in each round in which all running viewers
+    answered and one of them described it."""
 
     def different(round_: BrokerRound) -> int | None:
         rows = {row for told in round_.told if (row := _row(told, place)) is not None}
@@ -93,8 +92,8 @@ def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
 
 
 def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Measure the longest time under load for which brokers described a partition differently. Raises `Unknown` if none
-    described one.
+    """Measure the longest time under load for which brokers described a partition differently. Raises `Unknown`
+    if there is no round, or if none under load has a number for one of the partitions (`_views`).
 
     A longer disagreement than any that was seen may lie between rounds that show agreement, so the upper bound is
     higher.

@@ -115,7 +115,7 @@ def parse_ask(text: str) -> Ask:
 
 
 def _named(name: str, words: list[str]) -> Quantity:
-    """Return the quantity of this name; if it has variants, the first of `words` says which, and is removed. Raises
+    """Return the quantity of this name; if it has variants, the one that the first of `words` names. Raises
     `UnknownQuantity` for another name or variant."""
     variants = [one for one in VOCABULARY.values() if one.name == name]
     if not variants:

@@ -24,13 +24,12 @@ MOST: Final = 2000
 _LARGEST: Final = 1 << 15
 """Greatest number of repeats that any statistic needs: p99.99 takes 29,956."""
 USUAL: Final = 20
-"""Number of repeats that is enough if the statistic does not need more."""
+"""Number of repeats that a message suggests if the statistic does not need more."""
 EARLY: Final = 0.999
-"""Confidence that a look before the last one requires (Haybittle and Peto)."""
+"""Confidence with which a test before the last one must decide (Haybittle and Peto; see `looks`)."""
 EARLY_MEAN: Final = 11
-"""With fewer repeats no mean is decided before the last look, because a rare, much slower repeat is most often not
-among them. From this number on the median is bounded with that confidence, for any distribution.
-"""
+"""With fewer repeats no mean is decided before the last test, because a rare, much slower repeat is most often
+not among them. From this number on the median is bounded with the confidence `EARLY`, for any distribution."""
 
 Groups = Sequence[Sequence[Value]]
 """Values of the repeats of one case, or of two cases that are compared."""
@@ -42,7 +41,7 @@ class Decision:
 
     `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or an early look
     has too few repeats for a mean. `enough`: number of repeats of each case that would likely decide, if their numbers
-    scattered like these. None: it is decided, or no number up to `MOST` would decide it.
+    scattered like these. None: it is decided, no number up to `MOST` would decide it, or the statistic is the maximum.
     """
 
     estimate: Estimate

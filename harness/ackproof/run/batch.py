@@ -34,9 +34,10 @@ from ackproof.rundir.timeline import Event
 def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
     """Run the planned cases; audit, judge and report them. Return the batch; `watcher` receives its progress.
 
-    A KeyboardInterrupt is recorded in `batch.json` and raised again. Raises `BadInput` before anything is
-    left on disk (a missing tool, an unknown version), and if every case was refused for something that the
-    user must fix. Raises `AckproofError` if the copy to an object store fails.
+    A KeyboardInterrupt is recorded in `batch.json` and raised again. Before the batch has a folder, raises
+    `BadInput` (a missing tool, an unknown version) or another `AckproofError` (a failed download). Later,
+    raises `BadInput` if every case was refused for something that the user must fix, and `AckproofError` if the
+    copy to an object store fails.
     """
     options = planned_batch.options
     planned_batch = replace(planned_batch, cases=fit_to_machine(planned_batch.cases))

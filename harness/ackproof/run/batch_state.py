@@ -37,7 +37,7 @@ class PlannedCase:
     """True if the user must fix what `error` says."""
     result: CaseResult | None = None
     order: int = 0
-    """Position in run order, from 1."""
+    """Position in run order, from 1; 0 before `Batch.queue`."""
 
     def attempt(self, action: Callable[[], object], actor: str = "the harness") -> None:
         """Call `action`. Store an exception as this case's `error`, so that other cases continue. `actor`: who failed,
@@ -109,7 +109,7 @@ class Batch:
         return entry if one.result is None else add_result(entry, one.result)
 
     def add(self, cases: Sequence[tuple[Path, Case]]) -> None:
-        """Add cases to the batch, each with a folder of its own."""
+        """Add cases to the batch, and name a folder for each. The folders are not created."""
         several = len({file for file, _ in cases} | {one.file for one in self.planned}) > 1
         for number, (file, case) in enumerate(cases, start=len(self.planned) + 1):
             run = self.directory.case(case.id)
@@ -150,7 +150,8 @@ class Batch:
         publish(self.directory, self.document(), step)
 
     def point_latest(self) -> None:
-        """Point the symbolic link `latest` to this batch, atomically; a file named `latest` is left alone."""
+        """Point the symbolic link `latest` to this batch, atomically. Anything but a link of this name is left
+        alone."""
         out = self.directory.path.parent
         link = out / "latest"
         if link.exists() and not link.is_symlink():

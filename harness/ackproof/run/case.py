@@ -233,8 +233,9 @@ class CaseRun:
         return workload, driver, self.clients
 
     def _first_acks(self, workload: Workload) -> None:
-        """Wait until every partition has acknowledged something, and each member is at work: that is `at: 0s` of the
-        load. A fault before it would prove nothing: on a busy machine clients take seconds to their first record."""
+        """Wait until every partition has acknowledged something, and each member of a group has an assignment.
+        Then `at: 0s` begins: a fault before it would prove nothing, as clients may take seconds to their first
+        record. Waits `FIRST_ACKS_BOUND_S` seconds at most; then a note is added. Does nothing without faults."""
         if not self.spec.faults:
             return
 
@@ -249,8 +250,9 @@ class CaseRun:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Let the load go on until every partition has acknowledged a record after the last healing, for a bounded
-        time. A partition that acknowledged none is left to the judge. Does nothing without faults."""
+        """Let the load go on for `AFTER_HEALING_S` seconds and, if `evidence.ack_after_healing` is set, until
+        every partition has acknowledged a record after the last healing; `AFTER_HEALING_BOUND_S` seconds at
+        most. A partition that acknowledged none is left to the judge. Does nothing without faults."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
@@ -376,7 +378,7 @@ class CaseRun:
         ).save(self.run.case_json)
 
     def end_everything(self) -> None:
-        """End all that was started, and remove the brokers' data. Ledgers and logs stay."""
+        """End all that was started. Remove the brokers' data, unless `keep_data` is set. Ledgers and logs stay."""
         self.stop.set()
         steps: list[Callable[[], object]] = [] if self.driver is None else [self.driver.heal_all]
         steps += [one.stop for one in (self.pulse, *self.askers, self.soak) if one is not None]
@@ -394,7 +396,8 @@ class CaseRun:
             self.timeline.add(Note(note=f"not removed: {error}"))
 
     def _end_rest(self) -> None:
-        """End what a service of a failed run, and an interrupt between a fork and its bookkeeping, leave."""
+        """End the processes of this run that are left: a service after a failed run, or a process that an
+        interrupt kept from being registered. Processes that cannot be ended are noted in the timeline."""
         _, left = end_children(lambda child: child.run_id == self.run_id)
         for child, why in left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

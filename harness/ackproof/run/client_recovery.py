@@ -32,7 +32,8 @@ _PROBE_AT: Final = 0.5
 _PROBE_S: Final = 15.0
 """Seconds that a probe gets after the bound has passed."""
 _FEWEST_SENT: Final = 3
-"""A producer that sent nothing is suspect only if its configured rate made at least this many records due."""
+"""A producer that sent nothing is suspect only if its configured rate made at least this many records due.
+Producers count as unanswered only if the high watermark rose by at least as many."""
 _CLASS: Final = {"producer": Anomaly.STUCK_PRODUCER, "reader": Anomaly.STUCK_READER}
 
 
@@ -79,10 +80,9 @@ def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
 
 
 class ClientWatch:
-    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is
-    True.
+    """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is True.
 
-    `bounds`: seconds without progress after which a client counts as stuck, by liveness class.
+    `bounds`: seconds without progress after which a client counts as stuck, by anomaly class.
     """
 
     def __init__(

@@ -99,8 +99,8 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 
 def judge_run(run: CaseDir) -> None:
-    """Judge an audited run and write its verdict. If its files were changed since its end, the verdict is INCONCLUSIVE.
-    Otherwise the run is replayed and predicted first, and exceptions of `run_stages` are passed on."""
+    """Judge an audited run and write its verdict. If files of the run are missing, changed or unreadable, the verdict
+    is INCONCLUSIVE. Otherwise the run is replayed and predicted first, and exceptions of `run_stages` are passed on."""
     if judge_unwritten(run) is None:
         run_stages(run)
 

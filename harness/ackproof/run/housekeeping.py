@@ -1,7 +1,7 @@
 """Batches on disk, running runs, and the clean-up after dead runs (`ackproof list`, `ackproof clean`).
 
 A run is left behind if the harness that started it is dead. Its processes are ended by id, its clients' journals are
-turned into Parquet, its broker data is removed. Ledgers and logs are never touched.
+turned into ledger parts, its broker data is removed. Complete ledger parts and logs stay.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ackproof.rundir.registry import read_entries
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A batch on disk, as `ackproof list` shows it. `batch`: name of its folder. `cases`: number of its
-    cases."""
+    """A batch on disk, as `ackproof list` shows it. `batch`: name of its folder. `cases`: number of its cases; 0 if
+    its batch.json cannot be read. `verdict`: its verdict, or `interrupted`, `no verdict` or `no batch.json`."""
 
     batch: str
     cases: int
@@ -48,8 +48,8 @@ class RunLine:
 
 
 def batches(out: Path) -> list[BatchLine]:
-    """Return the batches in a runs folder, oldest first; empty if there is no such folder. A folder without a
-    readable batch.json has the verdict `no batch.json`."""
+    """Return the batches in a runs folder, sorted by name: their names begin with the time. Empty if there is no such
+    folder. A folder without a readable batch.json has the verdict `no batch.json`."""
     if not out.is_dir():
         return []
     found = []
@@ -66,7 +66,8 @@ def batches(out: Path) -> list[BatchLine]:
 
 
 def running() -> list[RunLine]:
-    """Return the runs that have living processes on this machine, sorted by directory."""
+    """Return the runs that have living processes on this machine, sorted by directory. Processes whose environment
+    this user may not read are not found."""
     by_directory: dict[str, list[MarkedProcess]] = {}
     for child in find_children():
         by_directory.setdefault(str(child.directory), []).append(child)
@@ -93,15 +94,15 @@ _IN_WORDS: Final = {
 class CleanResult:
     """Result of `ackproof clean`: what was ended and removed, and what could not be.
 
-    `stuck`: processes that did not end, with the reason. `mounts`: unmounted disks. `data`: removed broker data.
-    `ledgers`: parts made from journals. `rules`: removed tables of nftables.
+    `stuck`: processes that did not end, with the reason. `mounts`: unmounted file systems. `data`: removed folders of
+    broker data. `ledgers`: ledger folders to which journals were added. `rules`: removed tables of nftables.
     """
 
     ended: list[MarkedProcess] = field(default_factory=list)
     stuck: list[tuple[MarkedProcess, str]] = field(default_factory=list)
     mounts: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """Things that could not be removed, each with the reason."""
+    """What could not be removed: one text for each failure, with the reason."""
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
@@ -111,7 +112,7 @@ class CleanResult:
     """Containers, networks and volumes, by kind and name."""
 
     def lines(self) -> Iterator[str]:
-        """Yield what was done as lines of text, one for each thing; one line if nothing was left behind."""
+        """Yield what was done as lines of text, one for each entry of a field; one line if nothing was left behind."""
         done = self.as_json()
         for name, words in _IN_WORDS.items():
             yield from (words.format(one) for one in done[name])
@@ -119,7 +120,7 @@ class CleanResult:
             yield "nothing was left behind"
 
     def as_json(self) -> dict[str, list[str]]:
-        """Return the result for `ackproof clean --json`: texts, by kind of thing."""
+        """Return the result for `ackproof clean --json`: a list of texts for each field, by its name."""
         return {
             **vars(self),
             "ended": [_who(child) for child in self.ended],
@@ -132,9 +133,9 @@ def _who(child: MarkedProcess) -> str:
 
 
 def sweep() -> CleanResult:
-    """End the processes of runs whose harness is dead, and remove their containers, packet rules, mounted disks
-    and broker data. Their journals become ledger parts; ledgers and logs stay. Topics on attached clusters are
-    only listed.
+    """End the processes of runs whose harness is dead, and remove their containers, packet rules, mounted disks and
+    broker data. Their journals become ledger parts; complete ledger parts and logs stay. Topics on attached clusters
+    are only listed. Return what was done, and what could not be.
 
     A run stays in the registry of runs while one of its processes lives or its folder cannot be cleaned.
     """
@@ -192,8 +193,8 @@ def _remove_containers(swept: CleanResult) -> set[str]:
 
 
 def _unmount(folder: Path, swept: CleanResult) -> bool:
-    """Unmount file systems of nodes below a folder, with their loop devices, and note them in `swept`. Return True if
-    none is left."""
+    """Unmount the file systems of nodes below a folder, and note them in `swept`. If none is left, remove their image
+    files in `folder` and return True."""
     done, stuck = unmount_below(folder)
     swept.mounts += done
     swept.failed += stuck
@@ -203,8 +204,9 @@ def _unmount(folder: Path, swept: CleanResult) -> bool:
 
 
 def _tidy(run: CaseDir, swept: CleanResult) -> bool:
-    """Clean the directory of a dead run, and note in `swept` what was done. Return True if only files that are to be
-    kept remain."""
+    """Turn the journals of a dead run into ledger parts, unmount its disks, and remove its broker data. Note in `swept`
+    what was done and what failed. Return True if only files that are to be kept remain, or if the directory is
+    missing."""
     if run.attached_json.exists():
         with contextlib.suppress(BadInput):
             attached = AttachedFile.load(run.attached_json)

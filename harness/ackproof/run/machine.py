@@ -2,7 +2,7 @@
 
 An experiment file means the same on every machine: `plan`, `validate` and every random draw ignore the machine. This
 module finds the faults that this machine cannot inject, before anything is started. Such a fault is marked as missed if
-a storm drew it by itself, and refused otherwise.
+a storm without a menu drew it, and refused otherwise.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def _find_lacks(case: Case) -> dict[int, str]:
 
 
 def mark_missed(case: Case) -> Case:
-    """Return the case with marks on all faults that a storm drew and that this machine cannot inject: they count as
-    missed.
+    """Return the case with marks on the faults that a storm without a menu drew and that this machine cannot inject:
+    they count as missed.
 
-    Faults of a kind that a storm's menu names are not marked: the file requires them. Marks of a stored case stay, so
-    that its replay is the same run on a machine that can inject more.
+    Faults of a storm with a menu are not marked: the file requires them. Marks of a stored case stay, so that its
+    replay is the same run on a machine that can inject more.
     """
     return _mark(case, _find_lacks(case))
 
@@ -79,11 +79,11 @@ def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
 
 
 def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]]:
-    """Return the cases, each with its file. Faults that a storm drew and this machine cannot inject are marked as
-    missed.
+    """Return the cases, each with its file. Faults that this machine cannot inject are marked as missed if a storm
+    without a menu drew them.
 
-    Raises `BadInput` for all faults in a file that this machine cannot inject, each with file and line, and for a
-    user's program that does not exist.
+    Raises `BadInput` for all other faults that this machine cannot inject, each with file and line, and for a client
+    program of the user that does not exist.
     """
     for file, case in cases:
         _find_programs(file, case)
@@ -112,10 +112,10 @@ def _find_programs(file: Path, case: Case) -> None:
 
 
 def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
-    """Return the message about faults that cannot be injected: a line for each of the texts, with file and line of the
-    fault if the case comes from a file.
+    """Return the message about faults that cannot be injected: one line for each, with file and line if the case comes
+    from an experiment file.
 
-    `numbers`: text → number of the fault in the file.
+    `numbers`: text about the fault → its number in the file.
     """
     if not file.is_file():
         return "\n".join(f"{file}: {text}" for text in numbers)  # a run on disk
@@ -148,7 +148,8 @@ _ROW: Final = 20
 
 
 def disk_space_needed(cases: Sequence[Case]) -> int:
-    """Return the approximate disk space, in bytes, that these cases need, run one after the other.
+    """Return the approximate disk space, in bytes, that these cases need, run one after the other. 0 if all are
+    simulated or run on a cluster that ackproof did not start.
 
     It is a lower bound for producers without a rate, because their number of records is unknown.
     """
@@ -186,7 +187,7 @@ def _mb(size: int) -> str:
 
 
 def check_room(folder: Path) -> None:
-    """Raise `AckproofError` if the file system to which a run is written is nearly full."""
+    """Raise `AckproofError` if the file system of `folder` has less than `RESERVE` bytes free."""
     free = free_space(folder)
     if free < RESERVE:
         raise AckproofError(

@@ -28,7 +28,8 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of one call of `ackproof run`. `backend`, `seed` and `repeat` override the values in the files."""
+    """Options of one call of `ackproof run`. `backend`, `seed` and `repeat` override the values in the files; None: no
+    override."""
 
     files: tuple[Path, ...]
     backend: str | None = None
@@ -64,7 +65,7 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Cases of a call before anything is started, each with its file, in the order of the matrix. `plans`:
+    """Cases of a call before anything is started, each with its file, file by file in the order of the matrix. `plans`:
     the plan of each file; empty for stored cases."""
 
     options: BatchOptions
@@ -73,12 +74,12 @@ class PlannedBatch:
 
     @property
     def over_repeats(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Yield each expectation over repeats whose repeats are all among the cases, with its file."""
+        """Yield (file, expectation) for each expectation over repeats whose repeats are all among the cases."""
         yield from self._complete(lambda plan: plan.over_repeats)
 
     @property
     def claimed(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Yield each statistic over repeats that a claim (`claims:`) needs, with its file, if all its repeats
+        """Yield (file, statistic) for each statistic over repeats that a claim (`claims:`) needs, if all its repeats
         are among the cases."""
         yield from self._complete(lambda plan: plan.claimed)
 
@@ -102,8 +103,8 @@ class PlannedBatch:
         return next((case for case in wanted if case not in there), None)
 
     def order(self) -> list[tuple[Path, Case]]:
-        """Return the cases, each with its file, in run order: matrix order or, for a file with expectations over
-        repeats, rounds of one repeat each."""
+        """Return the cases, each with its file, in run order: file by file, in the order of the matrix. A file with
+        expectations or claims over repeats runs in rounds of one repeat each, in an order drawn from the seed."""
         spanning = {file for file, _ in (*self.over_repeats, *self.claimed)}
         ordered: list[tuple[Path, Case]] = []
         for file in dict.fromkeys(file for file, _ in self.cases):
@@ -114,14 +115,15 @@ class PlannedBatch:
         return ordered
 
     def further(self, file: Path, cells: Sequence[str], after: int, until: int) -> list[tuple[Path, Case]]:
-        """Return the repeats `after` + 1 to `until` of these cells of a file, in run order."""
+        """Return the repeats `after` + 1 to `until` of some cells of a file, in run order. `cells`: ids of cases
+        without their repeat, such as `acks=all`."""
         every = cases(self.plans[file], seed=self.options.seed, repeat=until)
         wanted = [case for case in every if case.repeat > after and case.id.rpartition("#")[0] in cells]
         return [(file, case) for case in in_rounds(wanted, self._seed(file))]
 
     def describe(self) -> Iterator[str]:
-        """Yield lines of text about the batch: expectations over repeats, pairs of a storm, and the run order if it
-        differs from the matrix."""
+        """Yield lines of text about the batch: pairs of a storm, expectations and claims over repeats, and with any of
+        these also the run order."""
         for plan in self.plans.values():
             yield from describe_pairs(plan, len(self.cases))
         asked = [one for _, one in (*self.over_repeats, *self.claimed)]
@@ -148,7 +150,7 @@ def plan_here(
 ) -> Plan:
     """Return the plan of an experiment file, checked, with `backend: auto` resolved on this machine. The other
     parameters override the file, as in `plan.cases.load`. Raises `InvalidExperiment` for a wrong file, `BadInput` if it
-    cannot be read."""
+    cannot be read or one of `settings` is wrong."""
     plan = load(file, settings, backend=backend, repeat=repeat, soak=soak)
     if plan.spec.backend != "auto":
         return plan
@@ -159,8 +161,8 @@ def plan_here(
 
 
 def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: None) -> PlannedBatch:
-    """Read and check all files, and return their cases. `warn` is called with each warning. Raises `BadInput` for a
-    wrong file or option, before anything is started."""
+    """Read and check all files, and return the cases that the options select. `warn` is called with each warning.
+    Raises `BadInput` for a wrong file or option. Nothing is started."""
     found: list[tuple[Path, Case]] = []
     plans: dict[Path, Plan] = {}
     if options.attachment is not None:
@@ -214,7 +216,7 @@ def plan_cases(
 
 
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
-    """Return the cases of runs on disk with their random choices, each with the folder of its experiment's cases.
+    """Return the cases of runs on disk with their random choices, each with the folder that contains its run directory.
 
     A directory is a case or a batch. `only`: ids of the cases to take, with or without their repeat; empty: all. Raises
     `BadInput` for a directory without a case, for a name in `only` that selects none, and for a run on an attached
@@ -258,7 +260,10 @@ def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[P
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
     """Return the command line that repeats this batch with `seed`. `only`: repeat only the case with this id. `file`:
-    repeat only this experiment file; None: all files of the options."""
+    repeat only this experiment file; None: all files of the options.
+
+    For stored runs it is `ackproof replay` with all of them, without `seed` and `file`. Settings of an attached cluster
+    that -X gave are left out, because they may be secret."""
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
     if options.stored:

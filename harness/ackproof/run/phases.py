@@ -45,7 +45,8 @@ class Watcher(Protocol):
         """Called after an event was written to the timeline."""
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Called a few times a second: records acknowledged and read so far, and the sizes of ISRs in words."""
+        """Called a few times a second under load. `acked`, `read`: records acknowledged and read so far. `isr`: sizes
+        of the ISRs in words."""
 
 
 def trace_of(error: BaseException) -> str:
@@ -72,13 +73,14 @@ class CaseOptions:
     replay: str
     keep_data: bool = False
     installed: Installation | None = None
-    """Installation of the case's Kafka version; found or made if it is not given."""
+    """Installation of the case's Kafka version; None: it is found or made."""
     jars: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """SHA-256 of each jar by file name, for each Kafka that nodes run, by its label."""
     attachment: Attachment | None = None
     """Address and credentials of a cluster that someone else runs (backend `attach`)."""
     healed: Callable[[], None] = lambda: None
-    """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
+    """Called once, after the faults were healed and before the clients are closed. The next case may start its cluster
+    now."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
     """Function to call before a phase, with the run."""
 
@@ -119,7 +121,8 @@ class BatchWatcher(Watcher, Protocol):
 
 
 class SilentWatcher:
-    """Watcher without output. `progress` is called with each step that takes long."""
+    """Watcher without output. `progress` is called with the text of each long step, and for each case when it starts
+    and if it fails."""
 
     def __init__(self, progress: Callable[[str], None] | None = None) -> None:
         self._progress = progress

@@ -1,9 +1,9 @@
 """Watches the cluster recover, after the load and before its logs are read back.
 
-`RecoveryWatch` waits until every partition has a leader, a full ISR and no open transaction. It gives up on a partition
-without progress for longer than its liveness class allows (`experiment.timing.recovery_bounds`). In a healthy cluster,
-all partitions pass the first check. Everything that has not recovered is written to `observed/recovery.json`, with
-evidence from the cluster. The judge decides if it is forbidden.
+`RecoveryWatch` waits until every partition has a leader, a full ISR and no open transaction, no reassignment goes on,
+and a controller is active. It gives up on what makes no progress for longer than its liveness class allows
+(`experiment.timing.recovery_bounds`). A healthy cluster passes the first check. Everything that has not recovered is
+written to `observed/recovery.json`, with evidence from the cluster. The judge decides if it is forbidden.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress, at `since_s`."""
+    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress so far.
+    `since_s`: when it reached `best`, in seconds on a monotonic clock."""
 
     found: Unrecovered
     since_s: float
@@ -59,10 +60,11 @@ def recover(
     stop: Event | None = None,
     clients: Sequence[Unrecovered] = (),
 ) -> FinalReadOrder:
-    """Watch the cluster recover, and write `recovery.json`. `clients`: clients that were stuck under load.
+    """Watch the cluster recover, and write `observed/recovery.json`. `clients`: clients that were stuck under load,
+    which are written too.
 
-    Return `order` with the partitions added for which the final read must not wait. Raises `Interrupted` when `stop` is
-    set.
+    Return `order` with the partitions whose recovery the final read must not await: with a short ISR, without a leader,
+    or with a hanging transaction. Raises `Interrupted` when `stop` is set.
     """
     bounds, settle_s = recovery_bounds(spec), spec.evidence.settle_timeout
     watch = RecoveryWatch(cluster, ends_of(cluster), order.places, bounds, settle_s, run.nodes)
@@ -102,11 +104,12 @@ class RecoveryWatch:
         self._node_logs = node_logs
         self._troubles: dict[tuple[object, ...], _Trouble] = {}
         self.short: dict[TopicPartition, int] = {}
-        """Partition → size of its ISR, for partitions whose ISR was not full at the last observation."""
+        """Partition → size of its ISR, for partitions whose ISR was not full at the last observation. Without those
+        whose missing replica is on a broker that does not run, unless the cluster had no active controller."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Wait until everything has recovered or is stuck. Return what is stuck, and `clients`, which were stuck under
-        load. Raises `Interrupted` when `stop` is set."""
+        """Wait until everything has recovered or is stuck, for a bounded time. Return what is stuck, what is undecided,
+        and `clients`, which were stuck under load. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
 
         def is_over() -> bool:
@@ -154,7 +157,8 @@ class RecoveryWatch:
         return now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, self._settle_s)
 
     def _may_be_stuck(self, now_s: float) -> bool:
-        """Return True if something has stood still for half of its bound: some more seconds decide about it."""
+        """Return True if something with a liveness class has made no progress for half of its bound, and is not stuck
+        yet: it is worth waiting for."""
         return any(
             not self._is_stuck(trouble, now_s)
             and now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, math.inf) / 2
@@ -172,7 +176,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield (what has not recovered, its progress: a number that grows) for all that has not."""
+        """Yield (what has not recovered, its progress: a number that grows) for all that has not. Also set `short`."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:
@@ -287,7 +291,8 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return what the cluster shows of it, as fields of `Unrecovered`; None: it is not stuck after all."""
+        """Return what the cluster shows of `found`, as fields of `Unrecovered`; None: it is not stuck after all. Raises
+        `WireError` if a broker that must be asked does not answer."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)
@@ -314,7 +319,8 @@ class RecoveryWatch:
         return tuple(sorted(offline))
 
     def _throttled(self, found: Unrecovered) -> bool:
-        """Return True if the topic names throttled replicas and a broker of a replica has a throttle rate."""
+        """Return True if the topic names throttled replicas, and a running broker of a replica has a throttle rate.
+        Raises `WireError` if a broker does not answer."""
         links = self._cluster.running_links()
         if not links:
             return False
@@ -331,7 +337,8 @@ class RecoveryWatch:
         return False
 
     def _own_words(self, node: int, place: TopicPartition) -> str:
-        """Return the last line in a broker's log about the failure of a partition; '' if there is none."""
+        """Return the last line in a broker's log about the failure of a partition, cut to `_LINE` characters; '' if
+        there is none."""
         failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
         said = ""
         paths = (self._node_logs / str(node)).glob("server.log*")
@@ -342,7 +349,7 @@ class RecoveryWatch:
 
     def _holder(self, found: Unrecovered) -> dict[str, object] | None:
         """Return evidence on the open transaction that holds back the last stable offset, as fields of `Unrecovered`:
-        `producer_id`, `coordinator` (the transaction's state), `seen`.
+        `producer_id`, `coordinator` (the transaction's state; '' if no broker knows it), `seen`.
 
         {}: the leader knows no open transaction. None: a coordinator reports the state Ongoing, so the transaction does
         not hang. Raises `WireError` if a broker does not answer, or the leader does not run.

@@ -306,7 +306,7 @@ REMOVED: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.REMO
 ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is RuledBy.LOSS and not row.proves)}
 """Classes that only a final read can show."""
 LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
-"""Classes of things that do not recover. Only runs with observed brokers count them."""
+"""Classes of what does not recover. Only runs with an `observed/recovery.json` count them."""
 GROUP_CLASSES: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.GROUP)
 """Classes of consumer groups. Only runs with `workload.groups` count them."""
 CONDITIONAL: Final = frozenset({*LIVENESS, *GROUP_CLASSES})

@@ -1,4 +1,4 @@
-"""Conversions between Arrow and numpy without a copy, and the limit on Arrow's threads.
+"""Conversions between Arrow and numpy, without a copy where possible, and the limit on Arrow's threads.
 
 `pa.array`, `pa.scalar` and `Array.to_numpy` import pandas if it is installed: 0.5 s in each Spark worker and
 at the end of each client. The functions here do not.
@@ -68,11 +68,11 @@ def text_array(words: Sequence[str]) -> pa.Array:
 
 
 def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ...], pa.Table]:
-    """Return a dictionary with the rows of each combination of values in these columns, in the order of the
-    table. The key has these values, in the order of `columns`.
+    """Return the rows of each combination of values in these columns, as a dictionary. A key has the values in the
+    order of `columns`. Its rows keep the order of the table.
 
-    The table is sorted once and the results are views of it: filtering once per partition would take too long
-    for thousands of partitions.
+    The table is sorted once, and the results are views of the sorted copy: filtering once per partition would take too
+    long for thousands of partitions.
     """
     code = np.zeros(table.num_rows, np.int64)
     for name in columns:
@@ -91,6 +91,7 @@ def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ..
 
 
 def limit_arrow_threads() -> None:
-    """Limit Arrow to one thread. Call it in processes that run side by side, one per core."""
+    """Limit Arrow to one CPU thread and one I/O thread in this process. Call it in processes that run side by side, one
+    per core."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -138,8 +138,8 @@ class OverRepeats(Document):
 class BatchFile(Document):
     """`batch.json`: results of a batch, rewritten after every case.
 
-    `verdict`: None while some case has no verdict and no case has failed. `command`: the command line that
-    repeats the batch. `interrupted`: True if the user stopped it.
+    `verdict`: None if the user stopped the batch, or while a case or an expectation over repeats has no verdict and
+    none has failed. `command`: the command line that repeats the batch. `interrupted`: True if the user stopped it.
     """
 
     verdict: Verdict | None
@@ -183,7 +183,7 @@ class PairEntry(Document):
 
 class PairTable(Document):
     """Results of all pairs of fault kinds, for one experiment in one cell (combination of settings) of its matrix.
-    `runs`: number of cases that are needed to run all pairs."""
+    `kafka`: the release. `runs`: number of cases that are needed to run all pairs."""
 
     experiment: str
     cell: str

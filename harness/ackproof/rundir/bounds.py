@@ -109,13 +109,14 @@ UNIT_PARSERS: Final[Mapping[Unit, Callable[[str], float | None]]] = {
     Unit.PER_SECOND: parse_rate,
     Unit.SHARE: parse_share,
 }
-"""Parsers of numbers that are written with their unit. They raise ValueError; None: `full` speed."""
+"""Parsers of numbers that are written with their unit. They raise ValueError for another form. That of rates returns
+None for `full` (full speed)."""
 UNIT_TEXTS: Final[Mapping[Unit, Callable[[float], str]]] = {
     Unit.SECONDS: duration_text,
     Unit.PER_SECOND: rate_text,
     Unit.SHARE: share_text,
 }
-"""Texts that the parsers convert back to the same number."""
+"""Functions that write a number with its unit, in the form that `UNIT_PARSERS` read."""
 
 
 @dataclass(frozen=True)

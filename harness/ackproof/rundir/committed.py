@@ -16,7 +16,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 class GroupOffsets(Document):
     """A group's committed offsets according to its coordinator. `partition`: the group's partition of
-    `__consumer_offsets`, whose leader is the coordinator.
+    `__consumer_offsets`, whose leader is the coordinator; -1 if no broker described that topic.
 
     `offsets`: (topic, partition, offset), without partitions that have none. `reason`: why there is no answer; '' if
     there is one.
@@ -60,8 +60,8 @@ class OffsetsLog(Document):
 
 
 class CommittedFile(Document):
-    """`observed/committed.json`. `t_ns`: time of the requests, in ns since the run began. Runs without commits, on
-    attached clusters, and of older versions do not have this file."""
+    """`observed/committed.json`. `t_ns`: time before the first request, in ns since the run began. Runs without commits
+    of readers, on attached clusters, and of older versions do not have this file."""
 
     t_ns: int
     groups: tuple[GroupOffsets, ...] = ()

@@ -31,7 +31,7 @@ class Client(Document):
     producer: int | None = None
     reader: int | None = None
     group: str = ""
-    """Consumer group of a member; it writes the ledgers of `rundir.groups`."""
+    """Consumer group or share group of a member; '' for other clients."""
     topics: tuple[str, ...] = ()
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     library: str = ""
@@ -41,7 +41,8 @@ class Client(Document):
     (`payload.Keys`)."""
     tombstone_every: int = 0
     stamps: bool | None = None
-    """True: it sets timestamps, `wall_ns` plus `sent_ns`. False: its library does. None: a reader, or an old run."""
+    """True: the producer gives each record the timestamp `wall_ns` of the case plus `sent_ns`. False: its library sets
+    timestamps. None: no producer, or an old run."""
     killed: bool = False
     """A fault killed the client: its folder has no `_END`, and its journal was converted into the ledger."""
 
@@ -122,8 +123,8 @@ class FinalReadFile(Document):
 
     @property
     def read_out(self) -> bool:
-        """True if every partition was read up to the end offset requested before the read, even if writers were still
-        active. False if there are no partitions."""
+        """True if the read of every partition is complete or, in a partition with records, reached the end offset
+        requested before the read. Writers may still be active then. False if there are no partitions."""
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
@@ -131,7 +132,8 @@ class FinalReadFile(Document):
 
 class RecordCounts(Document):
     """Numbers of rows in the ledgers. `acked`, `failed`, `indeterminate`: numbers of produced rows by outcome.
-    `consumed_live`, `consumed_final`: read rows of live readers, and of the final reader at read_uncommitted."""
+    `consumed_live`: rows of live readers, at either isolation level. `consumed_final`: rows of the final reader at
+    read_uncommitted."""
 
     produced: int = 0
     acked: int = 0
@@ -291,7 +293,8 @@ class VerdictFile(Document):
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Reasons why times of this run say nothing about Kafka; empty if the machine was not starved."""
+        """Reasons why times of this run say nothing about Kafka; empty if the machine was not starved, or if its load
+        was not observed."""
         return self.calm.starved if self.calm is not None else ()
 
     @property

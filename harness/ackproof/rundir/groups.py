@@ -68,11 +68,11 @@ DELIVERIES: Final = required(
     ("state", pa.int8()),
     ("commit", pa.int64()),
 )
-"""One row per record that a member was handed, by partition, in the order of delivery.
+"""One row per delivery of a record to a member, by partition, in the order of delivery.
 
-`member`: number N of the client `gN`. `generation`: of its member (classic) or its member epoch (KIP-848) at the poll.
-`batch`: number of the poll. `producer`, `seq`: identity in the record's value. `processed_ns`: -1 if it was not
-processed. `state`: a `ProcessingState`. `commit`: number of the transaction that processed it; -1 without."""
+`member`: number N of the client `gN`. `generation`: generation of the group (classic) or member epoch (KIP-848) at the
+poll. `batch`: number of the poll. `producer`, `seq`: identity in the record's value. `processed_ns`: -1 if the record
+was not processed. `state`: a `ProcessingState`. `commit`: number of the transaction that processed it; -1: none."""
 
 COMMITS: Final = required(
     ("group", pa.string()),
@@ -92,8 +92,9 @@ COMMITS: Final = required(
 """One row per partition of a commit that a member asked for, by partition, in the order of the calls; automatic
 commits of a library have none.
 
-`generation`, `generation_after`: before the call, and after its answer. `begun_ns`: just before the call. `done_ns`: of
-the answer, -1 for none. `result`: a `CommitResult`. `transaction`: the offsets were sent in a transaction."""
+`generation`, `generation_after`: the member's generation or epoch before the call, and after its answer. `begun_ns`:
+time just before the call. `done_ns`: time of the answer, -1 for none. `result`: a `CommitResult`. `transaction`: True
+if the offsets were sent in a transaction."""
 
 MEMBERSHIP: Final = required(
     ("group", pa.string()),
@@ -233,9 +234,9 @@ class GroupEnd(Document):
     """State of one consumer group at the end of the run. `committed`: its committed offsets after its members ended.
 
     `ends`: (topic, partition, high watermark) of its input when the producers had stopped. `caught_up`: True if it
-    committed all of these in time. `idle_s`: seconds since its last progress when the wait ended. `output_ends`: high
-    watermarks of its output when the output was read. `problem`: why the output could not be read completely; '' if it
-    could.
+    committed all of these in time. `waited_s`: seconds for which the run waited for that. `idle_s`: seconds since its
+    last progress when the wait ended. `output_ends`: high watermarks of its output when the output was read. `problem`:
+    why the output could not be read completely; '' if it could.
     """
 
     group: str
@@ -272,8 +273,8 @@ class GroupPlan(Document):
     committed_read: bool = False
     """True if records of its input are there only if the final read at read_committed has them."""
     assignment_epochs: bool = False
-    """True if a broker is of Kafka 4.3 or later, which accept an older member epoch for a partition that was assigned
-    at or before it."""
+    """True if a broker is of Kafka 4.3 or later. Such a broker accepts a commit with an older member epoch for a
+    partition that was assigned at or before that epoch."""
 
 
 class GroupsPlanFile(Document):

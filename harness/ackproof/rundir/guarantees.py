@@ -186,9 +186,8 @@ NO_ERROR: Final = 0
 BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
     row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
 )
-"""Broker errors that make a produce attempt `failed` (certainly not appended) if retries and idempotence are
-off.
-"""
+"""Broker errors that make a produce attempt of librdkafka `failed` (certainly not appended) if retries and idempotence
+are off."""
 
 _DEFINITE: Final = {
     name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)

@@ -112,7 +112,8 @@ class ComparedCase(Document):
 
 
 class ComparedBatch(Document):
-    """One of the compared batches. `path`: its folder. `report`: its HTML page."""
+    """One of the compared batches. `directory`: name of its folder. `path`: path of its folder. `report`: path of its
+    HTML page. `cases`: number of its cases."""
 
     name: str
     directory: str
@@ -123,7 +124,8 @@ class ComparedBatch(Document):
 
 
 class ComparisonFile(Document):
-    """Output of `ackproof compare --json`. `environment`: versions and other facts of the machine that differ.
+    """Output of `ackproof compare --json`. `environment`: versions and other facts of the machine that differ, by name,
+    with the value of each batch.
 
     `statistic`, `confidence`: statistic and confidence of every interval. `broken`: violations of `--fail-on`, one
     sentence each. `untold`: number of comparisons whose result is unknown.
@@ -172,9 +174,8 @@ class TrendCase(Document):
 
 
 class TrendFile(Document):
-    """The batches of one folder in the order of their dates. `unread`: folders without a readable batch, each
-    with the reason.
-    """
+    """Output of `ackproof trend`: each case over the batches of one folder. `unread`: folders without a readable batch,
+    each with the reason."""
 
     directory: str
     cases: tuple[TrendCase, ...]

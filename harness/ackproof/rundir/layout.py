@@ -1,4 +1,4 @@
-"""Paths of all files of a batch and a case. No other module spells these names."""
+"""Paths of the files of a batch and a case. Files of a soak's windows have theirs in `rundir.windows`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def safe_name(text: str) -> str:
 
 
 def client_folder(client: str) -> str:
-    """Return the name of a client's folder inside `ledger/produced` or `ledger/consumed`."""
+    """Return the name of a client's folder inside a ledger, such as `ledger/produced`."""
     return f"client={client}"
 
 
@@ -53,11 +53,11 @@ class CaseDir:
     case_json = _PathBelow("case.json")
     """The resolved case with the list of clients: enough to run it again."""
     seal = _PathBelow("seal.json")
-    """Digests of all files that were written by the end of the run."""
+    """Digests of `case.json`, the timeline, the ledgers, observations and windows at the end of the run."""
     timeline = _PathBelow("timeline.jsonl")
-    """Events, one JSON object a line. The last event is `end`."""
+    """Events, one JSON object a line. The last event of a run that finished is `end`."""
     ledger = _PathBelow("ledger")
-    """Folder of both ledgers."""
+    """Folder of all ledgers."""
     produced = _PathBelow("ledger/produced")
     """`client=<id>/part-*.parquet` of the producers."""
     consumed = _PathBelow("ledger/consumed")
@@ -65,17 +65,18 @@ class CaseDir:
     transactions = _PathBelow("ledger/transactions")
     """`client=<id>/part-000000.parquet` of transactional producers: the outcome of each transaction."""
     deliveries = _PathBelow("ledger/deliveries")
-    """`client=<id>/part-000000.parquet` of group members: each record that one was handed (`rundir.groups`)."""
+    """`client=<id>/part-000000.parquet` of group members: each record that one received (`rundir.groups`)."""
     commits_ledger = _PathBelow("ledger/commits")
-    """`client=<id>/part-000000.parquet` of group members: each offset that one committed."""
+    """`client=<id>/part-000000.parquet` of group members: each offset that one asked to commit."""
     membership = _PathBelow("ledger/membership")
     """`client=<id>/part-000000.parquet` of group members: assignments, revocations, losses, positions, resets."""
     shares_ledger = _PathBelow("ledger/shares")
-    """`client=<id>/part-000000.parquet` of share group members: each record that one was handed (`rundir.shares`)."""
+    """`client=<id>/part-000000.parquet` of share group members: each record that one received (`rundir.shares`)."""
     second_read = _PathBelow("second-read")
-    """Like a run's folder: ledger of the second final reader, where the first one passed over offsets."""
+    """Folder with the structure of a run's folder. It has the ledger of a second final reader, which reads again where
+    the first one passed over offsets."""
     journal = _PathBelow("journal")
-    """Memory-mapped journals of running clients. Empty once they are converted to Parquet."""
+    """Memory-mapped journals of clients, until they are converted to Parquet."""
     clients = _PathBelow("clients")
     """Settings, statistics and output of client processes, one folder per client."""
     nodes = _PathBelow("nodes")
@@ -83,7 +84,7 @@ class CaseDir:
     attached_json = _PathBelow("attached.json")
     """Topics created on a cluster that ackproof does not own. Exists until they are deleted there."""
     windows = _PathBelow("windows")
-    """One folder per window of a soak: see `windows`."""
+    """One folder per window of a soak (`rundir.windows`)."""
     observed = _PathBelow("observed")
     """Observations of the cluster through Kafka's protocol."""
     samples = _PathBelow("observed/partitions.jsonl")
@@ -108,7 +109,7 @@ class CaseDir:
     service = _PathBelow("observed/service.json")
     """What became of a service under test (`rundir.service`)."""
     service_output = _PathBelow("observed/service.parquet")
-    """The records of its output."""
+    """Output records of a service under test (`rundir.service.OUTPUT`)."""
     groups = _PathBelow("observed/groups.json")
     """What became of consumer groups and their members (`rundir.groups`)."""
     shares = _PathBelow("observed/shares.json")
@@ -130,7 +131,7 @@ class CaseDir:
     conformance_json = _PathBelow("conformance.json")
     """Result of the replay through the reference implementation: forbidden steps, and an explanation of each loss."""
     prediction_json = _PathBelow("prediction.json")
-    """The reference implementation's answer for these settings and the observed faults."""
+    """The reference implementation's answer: which anomalies are possible with the run's settings and faults."""
     simulation_json = _PathBelow("simulation.json")
     """Results of simulated runs of the case."""
     verdict_json = _PathBelow("verdict.json")

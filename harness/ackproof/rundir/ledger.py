@@ -1,10 +1,9 @@
-"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The
-ledgers).
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
 
-A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its
-rows are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one). Each partition has
-a row group of its own, so that a reader of one partition can skip the others by their statistics; partitions with few
-rows share a group. The folder of a client that produced or read nothing has no parts.
+A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its rows
+are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one). A row group has whole
+partitions, one or several small ones, so that a reader of one partition can skip most others by their statistics. The
+folder of a client that produced or read nothing has no parts.
 
 After the last part the client writes `_END` (see `rundir.parts`).
 """
@@ -290,7 +289,7 @@ def _row_groups(lengths: Sequence[int]) -> list[int]:
 
 def _sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows sorted by partition, as row groups of a file: of one partition, or of some that have few rows.
-    Rows of a partition keep their order. A table without rows is yielded."""
+    Rows of a partition keep their order. A table without rows gives one empty row group."""
     parts = group_rows(table, ["topic", "partition"])
     places = sorted(parts)
     ordered = pa.concat_tables([parts[place] for place in places] or [table])
@@ -309,7 +308,7 @@ def write_table(path: Path, table: pa.Table, *, by_place: bool = False) -> None:
 
 def column_encodings(schema: pa.Schema, repeating: Sequence[str] | None = None) -> dict[str, Any]:
     """Return options of a Parquet writer: numbers that rise from row to row are written as differences, the columns
-    `repeating` in dictionaries. None: all others."""
+    `repeating` in dictionaries. `repeating` None: all columns that are not written as differences."""
     rising = [name for name in schema.names if name in _RISING]
     others = [name for name in schema.names if name not in _RISING]
     return {

@@ -56,16 +56,15 @@ class FaultLife:
     confirmed: int | None = None
     witness: str = ""
     healed: int | None = None
-    """Time at which its healing was requested."""
+    """Time at which its healing began."""
     recovered: int | None = None
     """Time at which its healing was confirmed."""
     healing_witness: str = ""
     failed: int | None = None
     """Time at which the fault or its healing failed."""
     missed: int | None = None
-    """Time at which the fault missed: a storm drew it, and it found nothing to break. A miss alone is no lack
-    of evidence.
-    """
+    """Time at which the fault missed: a storm drew it, and it found nothing to break or had no effect. A miss alone is
+    no lack of evidence."""
     reason: str = ""
     """Reason for a failure or a miss; the first reason if there are several."""
     over: int | None = None
@@ -150,9 +149,8 @@ class Lifelines:
     faults: Mapping[int, FaultLife]
     """Faults that were requested, by number."""
     every_fault: Mapping[int, FaultLife]
-    """All faults by number: those in `faults`, and those that a storm drew but never requested, as they found
-    nothing to break.
-    """
+    """All faults with events, by number: those in `faults`, and those that were never requested, because their trigger
+    never fired or, for faults that a storm drew, because they found nothing to break."""
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]

@@ -81,7 +81,7 @@ class PartitionChanged(MetadataEntry):
 
 
 class BrokerRegistered(MetadataEntry):
-    """A broker registered with a new incarnation: RegisterBrokerRecord (API key 0)."""
+    """A broker registered: RegisterBrokerRecord (API key 0). `incarnation`: id of the start of its process."""
 
     kind: Literal["broker-registered"] = "broker-registered"
     node: int

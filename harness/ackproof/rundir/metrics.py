@@ -30,8 +30,8 @@ class Shape(StrEnum):
     COUNTER = "counter"
     """A count that only grows and starts at 0 with the node's process."""
     LATENCY = "latency"
-    """A quantile of a request's total time over the sample of Kafka's own histogram (mostly the last
-    minutes), or a mean of the last seconds."""
+    """A quantile of a request's total time over the sample of Kafka's own histogram (mostly the last minutes), or a
+    mean over Kafka's own sample windows (a minute by default)."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for
 @dataclass(frozen=True)
 class Scrape:
     """One scrape of a node. `t_ns`: time of the request, the same for all nodes of a round. `done_ns`: time of the
-    answer.
+    answer, or of giving up.
 
     Times are ns since the run's start. `values`: number by name of the metric; None: the node did not answer.
     """

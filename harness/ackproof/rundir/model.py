@@ -1,7 +1,6 @@
 """Documents of the reference implementation: `conformance.json`, `prediction.json`, `simulation.json`.
 
-They are written by `ackproof_model.replay`, `ackproof.judge.oracle` and `ackproof_simulator.sweep`, and read by the
-judge and the reports.
+`ackproof.judge.oracle` writes the first two, `ackproof_simulator` the third. The judge and the reports read them.
 """
 
 from __future__ import annotations
@@ -93,11 +92,11 @@ class Deletion(Document):
 
 
 class ClassExplained(Document):
-    """Number of records of one class of loss (`lost`, `displaced`, `expired`), and how many the replay
-    explains.
+    """Number of acknowledged records of one class (`lost`, `displaced`, `expired`, `compacted`, `deleted`), and how
+    many of these the replay explains.
 
-    `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`: records
-    acknowledged without an offset, explained by an event between two surviving records.
+    For `lost` and `displaced`, `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`:
+    records acknowledged without an offset, explained by an event between two surviving records.
     """
 
     anomaly: str
@@ -144,8 +143,8 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """An observed election. `observed`: the new leader, or -1. `reference`: the leader that the reference
-    implementation elects in that state, or -1.
+    """An observed election. `observed`: the new leader. `reference`: the leader that the reference implementation
+    elects in that state. -1 in either: no leader.
 
     `cause`: the step of the controller, in words. `offset`: offset of the election's record in the metadata log.
     """
@@ -192,9 +191,8 @@ class ConformanceFile(Document):
 
     @property
     def unexplained_records(self) -> int:
-        """Number of lost records that no observed step explains. If it is above 0 the verdict is FAIL under
-        any settings.
-        """
+        """Number of lost or displaced records that no observed step explains. The judge counts them against Kafka under
+        any settings."""
         return sum(explained.unexplained for explained in self.classes)
 
 

@@ -1,7 +1,7 @@
 """Observations of a cluster during a run, and the functions that read them.
 
-`observed/partitions.jsonl`: samples of each partition, at 5 Hz or more. `observed/pulse.jsonl`: load of the machine.
-`observed/recovery.json`: things that had not recovered at the end. With `observe: {brokers: true}` also
+`observed/partitions.jsonl`: samples of each partition, up to ten a second. `observed/pulse.jsonl`: load of the machine.
+`observed/recovery.json`: what had not recovered at the end. With `observe: {brokers: true}` also
 `observed/brokers.jsonl`: answers of each broker, and `clients/<reader>/served.jsonl`: fetch sources of a live reader.
 `clients/<reader>/commits.jsonl`: offset commits of a live reader with `commit_every`. `clients/<reader>/starts.jsonl`:
 committed offsets at which a live reader with `start: committed` started.
@@ -47,7 +47,7 @@ class Sample:
     eligible: tuple[int, ...] = ()
 
     def line(self) -> str:
-        """The sample as one line of the file, without a newline."""
+        """Return the sample as one line of the file (JSON), without a newline."""
         return _lines().dump_json(self).decode()
 
 
@@ -322,15 +322,17 @@ class Unrecovered(Document):
 
 
 class RecoveryFile(Document):
-    """`observed/recovery.json`. `bounds`: seconds that each liveness class had to recover. `running`: brokers that ran
-    when the watch ended. Runs of older versions and simulated runs have no such file, and count no liveness class."""
+    """`observed/recovery.json`. `bounds`: by liveness class, the seconds without progress after which something counts
+    as stuck. `waited_s`: seconds for which the cluster was watched. `running`: brokers that ran when the watch ended.
+    Runs of older versions and simulated runs have no such file, and count no liveness class."""
 
     bounds: dict[str, float]
     waited_s: float
     running: tuple[int, ...] = ()
     unrecovered: tuple[Unrecovered, ...] = ()
     undecided: tuple[str, ...] = ()
-    """Things that had not recovered but do not count as stuck: they still made progress, or no class covers them."""
+    """Sentences on what had not recovered but does not count as stuck: it still made progress, or no class covers
+    it."""
 
     def of_class(self, anomaly: str) -> tuple[Unrecovered, ...]:
         return tuple(entry for entry in self.unrecovered if entry.anomaly == anomaly)

@@ -39,7 +39,7 @@ class ClientLibrary(NamedTuple):
     """The client library that sent or read the rows of a part. The part's Parquet footer holds these fields."""
 
     name: str
-    """`librdkafka`; `ackproof_simulator` for simulated runs."""
+    """Such as `librdkafka`; `ackproof_simulator` for simulated runs."""
     version: str
 
     def metadata(self) -> dict[str, str]:
@@ -61,7 +61,8 @@ SHARE: Final = 1 << 40
 
 
 class PartEnd(NamedTuple):
-    """One part as `_END` describes it. `first`, `last`: least and greatest row number; -1 if the part has no rows."""
+    """One part as `_END` describes it. `first`, `last`: least and greatest row number (seq, read_seq or txn); -1 if the
+    part has no rows or no statistics."""
 
     name: str
     rows: int
@@ -178,7 +179,7 @@ def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
 
 
 Span: TypeAlias = tuple[float, float]
-"""Least and greatest value of a column. Both are int in every column of numbers."""
+"""Least and greatest value of a column of integers; -inf and inf if they are unknown (`ANYTHING`)."""
 ANYTHING: Span = (float("-inf"), float("inf"))
 
 

@@ -175,4 +175,4 @@ UNKNOWN_CONTENT: Final = -1
 """Content sum that stands for unknown."""
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""Content sums that stand for a batch with a transaction marker (ControlRecordType): commit or abort."""
+"""Content sums that stand for a batch with a transaction marker (ControlRecordType): abort (0) or commit (1)."""

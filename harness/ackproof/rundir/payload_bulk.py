@@ -137,10 +137,11 @@ class Decoded:
 
 
 class BulkDecoder:
-    """Decodes lists of values of one run, with the same result as `payload.decode` for every value.
+    """Decodes lists of values of one run, with the same result as `payload.decode` for every value. Values in JSON
+    (`payload.wrap`) are decoded only if the first value of the list is one.
 
-    `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: names seen so
-    far.
+    `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: '', these names, and
+    other names seen so far.
     """
 
     def __init__(self, run_id: str, topics: Sequence[str] = ()) -> None:
@@ -160,9 +161,8 @@ class BulkDecoder:
         ]
 
     def __call__(self, values: Sequence[bytes | None]) -> Decoded:
-        """Return the identities of these values. Values of one length are decoded together in numpy, the
-        others one by one.
-        """
+        """Return the identities of these values. Values of the same length are decoded together in numpy, and one by
+        one if there are few of them."""
         count = len(values)
         if any(value is not None and value.startswith(JSON_FRONT) for value in values[:1]):
             values = list(map(unwrap, values))

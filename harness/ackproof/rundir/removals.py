@@ -23,13 +23,14 @@ class Removal:
     """Settings and requests that may have removed records of one partition. Each `…_why` names the setting or the
     request; '' without one.
 
-    Times are in ns since the run's start; `NEVER` (-1): it did not happen. `EVER`: any offset.
+    Times are in ns since the run's start; `NEVER` (-1): it did not happen. `EVER`: any offset, or no limit in time.
     """
 
     topic: str
     partition: int
     log_start: int = 0
-    """Log start offset in the final read; 0 if retention did not advance it."""
+    """Log start offset in the final read; 0 if no retention setting can have advanced it, or if the read of the
+    partition is not complete."""
     committed_start: int = 0
     """Log start offset in the final read at read_committed, which starts after the other final read."""
     expired_until_ns: int = NEVER

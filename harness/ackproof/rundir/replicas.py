@@ -55,7 +55,7 @@ _ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT, "timestamp_type": -1
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return these columns of all record batches in replicas' logs, maybe in another order.
+    """Return these columns of all record batches in replicas' logs. The columns may have another order.
 
     A file of an older version lacks `sound`, `content` or `timestamp_type`: then these are True, unknown (-1) and -1.
     Raises OSError and `pa.ArrowException` if the file cannot be read, `BadInput` if another column is missing.
@@ -103,8 +103,9 @@ class Replica(Document):
     """The log of one replica as found on disk. Offsets are -1 if unknown.
 
     `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
-    which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches. `rest`: bytes
-    after the last complete batch. `topic_id`: id in the form of the metadata log; '' unknown.
+    which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches, without
+    transaction markers. `rest`: bytes after the last complete batch. `topic_id`: id in the form of the metadata log; ''
+    unknown.
     """
 
     node: int
@@ -134,10 +135,11 @@ class Replica(Document):
 
 
 class ReplicasFile(Document):
-    """`observed/replicas.json`. `reasons`: why some logs could not be read.
+    """`observed/replicas.json`. `reasons`: why some log dirs could not be listed. A log that could not be read to its
+    end has its own `reason`.
 
-    `deleted`: logs that brokers had not removed yet (file.delete.delay.ms). Their epochs include the epochs of their
-    batches, which no checkpoint file has.
+    `deleted`: logs of deleted replicas that brokers had not removed yet (file.delete.delay.ms). Their `epochs` also
+    have the leader epochs of their batches.
     """
 
     log_dirs: dict[int, tuple[str, ...]] = Field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Arrow schemas of every columnar file of a run: contracts with tools outside the project (docs/architecture.md).
+"""Arrow schemas of the columnar files of a run: contracts with tools outside the project (docs/architecture.md). Those
+of groups, share groups, replicas and services are in the modules of these names.
 
 No column is ever null. Readers ignore extra columns and accept columns in any order.
 """
@@ -25,7 +26,8 @@ PRODUCED: pa.Schema = required(
     ("done_ns", pa.int64()),
     ("txn", pa.int64()),
 )
-"""One row per produce call that the client library accepted."""
+"""One row per produce attempt, also if the client library refused it (outcome failed). A call for which the library's
+queue had no room is no attempt."""
 
 TRANSACTIONS: pa.Schema = required(
     ("producer", pa.int32()),

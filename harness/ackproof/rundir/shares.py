@@ -53,11 +53,11 @@ SHARES: Final = required(
     ("result", pa.int8()),
     ("error", pa.string()),
 )
-"""One row per record that a member was handed, in the order of delivery; a renewed record is handed over again.
+"""One row per delivery of a record to a member, in the order of delivery; a renewed record is delivered again.
 
-`batch`: number of the poll. `delivered_ns`: when it returned. `acquired_ns`: the broker had not acquired the record for
-the member before: no fetch that was sent before was still under way in this poll. `ack`: an `Acknowledgement`, and
-`ack_ns` when it was given. `answered_ns`: when its answer was told; `result`: a `ShareResult`; `error`: its name."""
+`batch`: number of the poll. `delivered_ns`: time at which the poll returned. `acquired_ns`: earliest time at which the
+broker can have acquired the record for the member. `ack`: an `Acknowledgement`. `ack_ns`: time at which the member gave
+it. `answered_ns`: time of its answer. `result`: a `ShareResult`. `error`: name of the answer's error; '' for none."""
 
 
 class ShareGroupEnd(Document):

@@ -238,8 +238,8 @@ def remove_empty(folder: Path) -> None:
 def rename_unless_taken(path: Path, name: str) -> Path:
     """Rename a file unless the new name is taken. Return the file's path, new or old.
 
-    The file also keeps its name if the local file system has no hard links. A local rename is atomic; in a store,
-    another writer can take the name between the check and the rename.
+    The file also keeps its name if the local file system has no hard links. A local rename never replaces another file.
+    In a store, another writer can take the name between the check and the rename.
     """
     other = path.with_name(name)
     if isinstance(path, Stored):

@@ -222,9 +222,10 @@ class ClientDied(EventDetail):
 
 
 class ClientReset(EventDetail):
-    """A reader was reset, or a producer is replaced after a fatal error. `reason`: the library's message. Only for a
-    reader: its `position` was outside the log (offsets `start` to `end`), and it continues at offset `goes_on`.
-    `assignment`: number of its assignment then.
+    """A reader's position was reset, or a producer was replaced after a fatal error. `reason`: the library's message.
+
+    The other fields are set only for a reader. Its `position` was outside the log (offsets `start` to `end`), and it
+    continues at offset `goes_on`. `assignment`: number of its assignment then.
     """
 
     KIND = EventKind.CLIENT_RESET
@@ -259,8 +260,9 @@ class Note(EventDetail):
 
 
 class WindowAudited(EventDetail):
-    """A window of a soak was audited. `followed`: number of records read back. `counts`: findings by class. `reasons`:
-    why the audit is incomplete."""
+    """A window of a soak was audited; `audited` False: it could not be, and the next window includes it. `acked`:
+    number of acknowledged records. `followed`: number of records read back. `counts`: findings by class. `reasons`: why
+    the audit is incomplete."""
 
     KIND = EventKind.WINDOW
     number: int = -1

@@ -14,7 +14,8 @@ from ackproof.rundir.partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TimestampRule:
-    """Timestamps that records of one partition may have, by `message.timestamp.type`. A record needs one of them."""
+    """Timestamps that records of one partition may have, for either value of `message.timestamp.type`. A record must
+    have one of them."""
 
     topic: str
     partition: int

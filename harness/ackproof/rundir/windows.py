@@ -118,8 +118,8 @@ def window_json(run: CaseDir, number: int) -> Path:
 
 
 def window_state(run: CaseDir, number: int) -> Path:
-    """Return the path of the audit state that this window hands on. The file exists until the next window is
-    audited."""
+    """Return the path of the state that the audit of this window leaves for the audit of the next one. The file exists
+    until the next window is audited."""
     return window_dir(run, number).path / "state"
 
 

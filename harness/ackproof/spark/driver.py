@@ -1,6 +1,6 @@
 """The JVM that ackproof starts for Spark: settings that the user left open, `spark-env.sh`, and the class-data archive.
 
-A setting of the user (`--conf`, spark-defaults.conf) replaces ours as a whole.
+A setting of the user (`--conf`, spark-defaults.conf) replaces ackproof's setting of that name as a whole.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ def own_folder() -> Path:
 def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
     """Make spark-submit use a spark-env.sh in `folder`, which sources the user's file. Yield the path of the JVM's log.
 
-    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process are set so that spark-submit finds it. The
-    script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the JVM's output
-    out of ackproof's. `local`: True for a local master.
+    Within the `with` block, SPARK_HOME and SPARK_CONF_DIR of this process are set so that spark-submit finds that
+    script. The script marks the JVM so that `ackproof clean` finds it, selects the Java that was found, and keeps the
+    JVM's output out of ackproof's. `local`: True for a local master.
     """
     log, theirs = folder / "spark.log", _conf_dir()
     exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {
@@ -190,12 +190,11 @@ def driver_environment(java: Java, folder: Path, *, local: bool) -> Iterator[Pat
 
 
 def archive_options(java: Java, progress: Progress) -> str:
-    """Return JVM options for a class-data archive (AppCDS), which a separate process makes once per pyspark
-    and Java.
+    """Return JVM options for a class-data archive (AppCDS), which a separate process makes once per pyspark and Java.
 
-    The archive holds parsed and linked classes and halves the start time. Return '' if the JVM cannot make
-    one, for example with a folder of settings on its class path. The JVM ignores an archive that does not
-    fit.
+    The archive holds parsed and linked classes and halves the start time. Return '' if the JVM cannot use one, for
+    example with a folder of settings on its class path, or if it could not be made. The JVM ignores an archive that
+    does not fit.
     """
     if not java.sharing or any(_conf_dir().glob("*")):
         return ""
@@ -219,9 +218,8 @@ def archive_path(java: Java) -> Path:
 
 
 def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
-    """Remove the class-data archive that the settings name, because a JVM failed to start from it. Return False if
-    they name no archive of ackproof.
-    """
+    """Remove the class-data archive that the settings name, because a JVM failed to start from it, and return True.
+    Return False if they name no archive of ackproof."""
     found = re.search(r"-XX:SharedArchiveFile=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
     if found is None or not found[1].startswith(str(cache_root())):
         return False
@@ -233,9 +231,8 @@ def discard_archive(settings: Mapping[str, str], progress: Progress) -> bool:
 
 
 def _train(archive: Path) -> None:
-    """Make the class-data archive, and rename it into place. On failure leave an empty file, so that it is
-    not tried again.
-    """
+    """Make the class-data archive, and rename it into place. On failure leave an empty file, so that it is not tried
+    again. After a time-out leave none, so that a later audit tries again."""
     for left in processes.left_behind(archive.parent, f".{archive.name}."):
         left.unlink(missing_ok=True)
     unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")

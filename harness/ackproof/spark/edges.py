@@ -120,8 +120,8 @@ class FrameEdge:
     def _planned(self, job: Job[Group, Message]) -> DataFrame:
         """Return the query plan: a row and a Spark partition for each group, then one call for each judging task.
 
-        The function carries the groups' units. The plan fixes the number of partitions and the partition of each row,
-        so adaptive query execution changes nothing.
+        The function that is sent to the workers contains all groups. The plan fixes the number of partitions and the
+        partition of each row, so adaptive query execution changes nothing.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
         task, judges = wrap_task(job.task), job.partitions or 1

@@ -32,8 +32,8 @@ def code_archive() -> Path:
     """Return the path of a zip with this package and those that offer SQL views, made once per version in the
     cache folder.
 
-    Tasks may also import numpy and Arrow. Each module is stored with its compiled form for this Python (0.2 s
-    of each worker's start); another Python ignores it.
+    Tasks may also import numpy and Arrow. Each module is stored with its compiled form for this Python, which saves
+    0.2 s at each worker's start. Another Python ignores that form.
     """
     folder = cache_root() / "spark"
     folder.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def _sources() -> list[tuple[str, Path]]:
 
 @cache
 def _stamp() -> str:
-    """Return a digest of the modules that tasks may import. It names zips and settings."""
+    """Return a digest of the modules that tasks may import. It is a part of the name of the zip."""
     found = hashlib.sha256()
     for name, path in _sources():
         found.update(f"{name}\0".encode() + path.read_bytes())
@@ -93,8 +93,8 @@ def send_code(spark: SparkContext | SparkSession) -> None:
 def wrap_task(
     task: Callable[[Iterable[Item]], Iterator[Result]],
 ) -> Callable[[Iterable[Item]], Iterator[Result]]:
-    """Return a function that imports the task at the worker by its name, and fails with a clear message if ackproof is
-    missing there."""
+    """Return a function that imports the task at the worker by its name, and calls it there. It raises RuntimeError if
+    the worker has another version of ackproof."""
     blob, version = pickle.dumps(task), ackproof.__version__
 
     def run(items: Iterable[Item]) -> Iterator[Result]:

@@ -114,8 +114,9 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
         await self._real.stop()
 
     def settle(self, timeout_s: float) -> None:
-        """Flush for at most `timeout_s` seconds, in the producer's event loop. Records that have no outcome by then
-        never get one. Raises `BadInput` if this thread runs that loop: then nothing could be sent meanwhile."""
+        """Flush for at most `timeout_s` seconds, in the producer's event loop. Records without an outcome by then stay
+        indeterminate. Raises `BadInput` if some have none yet and this thread runs that loop: then nothing could be
+        sent meanwhile."""
         loop, silent = self._loop, self._own.count_unreported()
         if loop is None or loop.is_closed() or not silent:
             return

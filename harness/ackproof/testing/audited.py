@@ -81,7 +81,8 @@ def audit_consumer(given: Any, book: Book) -> AnyAuditedConsumer:  # noqa: ANN40
 
 
 def _class_of(given: object, kind: str) -> tuple[str, str] | None:
-    """Return library and class of a client of kafka-python or aiokafka, without importing either; None for others.
+    """Return (library, class) of a client of kafka-python or aiokafka, without importing either; None for other
+    objects.
 
     Raises TypeError for an audited client, and for asyncio clients of confluent_kafka.
     """

@@ -78,7 +78,8 @@ class Attempt:
     """One produce call. Times are nanoseconds since the run's start; -1 unknown.
 
     `known`: True once its delivery report or an exception arrived. `code`, `error`: error code and text of the report.
-    `taken`: True if the client library accepted the call. `transaction`: number of its transaction; -1: none.
+    `taken`: False if the client library had no room or no metadata for it. `transaction`: number of its transaction;
+    -1: none.
     `given_up`: its transaction was aborted.
     """
 
@@ -116,8 +117,8 @@ class Read(NamedTuple):
 
 @dataclass
 class ProducerBook:
-    """Attempts of one producer, in order of seq. `not_taken`: calls that the client library refused because its queue
-    was full. `transaction`: number of its latest transaction; -1: it has begun none."""
+    """Attempts of one producer, in order of seq. `not_taken`: calls for which the client library had no room or no
+    metadata; they are no attempts. `transaction`: number of its latest transaction; -1: it has begun none."""
 
     number: int
     library: ClientLibrary
@@ -199,13 +200,14 @@ class Book:
         return [*others(headers), (HEADER, own)]
 
     def not_taken_by_library(self, producer: ProducerBook, attempt: Attempt, error: str) -> None:
-        """Note that the client library refused a record because its queue was full: the call is no attempt."""
+        """Note that the client library had no room or no metadata for a record: the call is no attempt."""
         attempt.taken, attempt.error = False, error
         producer.not_taken.append(attempt)
         self.changes += 1
 
     def attempts(self) -> list[Attempt]:
-        """Return every attempt that a client library accepted."""
+        """Return every attempt of all producers, also those that a client library refused with an error. Calls in
+        `not_taken` are left out."""
         return [attempt for producer in self.producers for attempt in producer.attempts]
 
     def find_attempt(self, producer: int, seq: int) -> Attempt | None:
@@ -220,7 +222,7 @@ class Book:
         return not (self.attempts() or self.not_taken() or any(self.readers))
 
     def not_taken(self) -> list[Attempt]:
-        """Return every produce call that a client library refused because its queue was full."""
+        """Return every produce call for which a client library had no room or no metadata."""
         return [attempt for producer in self.producers for attempt in producer.not_taken]
 
     def refused(self, attempt: Attempt, code: int, error: str) -> None:
@@ -301,8 +303,8 @@ def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -
 def identity_of(
     run_id: str, headers: Iterable[tuple[str, HeaderValue]] | None, key: bytes | None, value: bytes | None
 ) -> Identity:
-    """Return the identity of a record by its headers (`decode` of the header `ackproof`); `FOREIGN` if it has no
-    such header, `NOBODY` if the header is no bytes."""
+    """Return the identity of a record by its headers (`decode` of the header `ackproof`); `FOREIGN` if it has no such
+    header, `NOBODY` if that header's value is not of type bytes."""
     for name, header in headers or ():
         if name == HEADER:
             return decode(run_id, header, key, value) if isinstance(header, bytes) else NOBODY

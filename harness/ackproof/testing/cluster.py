@@ -1,7 +1,6 @@
 """A real cluster for a test: faults by role, each confirmed by an independent witness.
 
-Every method that injects or heals a fault returns the ids of the affected nodes. It raises `AckproofError` if its
-effect cannot be confirmed.
+Methods that inject or heal a fault raise `AckproofError` if the effect cannot be confirmed.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from ackproof.testing.faults import FaultBlock, bad_lines
 from ackproof.testing.marker import ClusterRequest, read_fault, read_topic
 
 Target: TypeAlias = str | int | Iterable[int]
-"""A role such as `leader(orders/0)`, a node's number, or several."""
+"""A role such as `leader(orders/0)`, a node id, or several node ids."""
 _LOG_TAIL: Final = 100_000
 """Number of last lines of a node's log that are searched for warnings."""
 
@@ -49,8 +48,9 @@ _LOG_TAIL: Final = 100_000
 class KafkaCluster:
     """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and ledgers.
 
-    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. The methods return the ids of
-    the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node fits.
+    `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. Methods with a target return
+    the ids of the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node
+    fits.
     """
 
     def __init__(
@@ -173,9 +173,10 @@ class KafkaCluster:
         return wait_until(look, what=f"a leader of {topic}", timeout_s=timeout_s, stop=self._stop)
 
     def await_isr(self, topic: str, size: int | None = None, *, timeout_s: float = 60.0) -> None:
-        """Wait until each partition of the topic `orders` (or only `orders/0`) has an ISR of `size` replicas.
+        """Wait until each partition of a topic has a leader and an ISR of `size` replicas (default: all). `topic`: a
+        topic such as `orders`, or a single partition such as `orders/0`.
 
-        Default size: all replicas. Raises `WaitTimeout` after `timeout_s` seconds.
+        Raises `WaitTimeout` after `timeout_s` seconds.
         """
         name, _, number = topic.partition("/")
         states: list[PartitionState] = []
@@ -238,15 +239,14 @@ class KafkaCluster:
         return nodes
 
     def resume(self, target: Target | None = None) -> tuple[int, ...]:
-        """Resume paused nodes (default: all) with SIGCONT, and wait until they are back in the cluster.
-        Return the nodes.
-        """
+        """Resume paused nodes (default: all) with SIGCONT, and wait until they are back in the cluster. Return the
+        nodes. Raises `BadInput` if a node is not paused, or if none is, and for nodes that a `fault` block paused."""
         return self._undo(Pause, NodeState.STOPPED, "resume", target)
 
     def start(self, target: Target | None = None) -> tuple[int, ...]:
-        """Start nodes whose process has ended (default: all), and wait until they are back in the cluster.
-        Return the nodes.
-        """
+        """Start nodes whose process has ended (default: all), and wait until they are back in the cluster. Return the
+        nodes. Raises `BadInput` if a node's process runs, or if none has ended, and for nodes that a `fault` block
+        ended."""
         return self._undo(Kill, NodeState.GONE, "start", target)
 
     def heal(self) -> None:
@@ -262,9 +262,8 @@ class KafkaCluster:
         self._cluster.check()
 
     def troubles(self) -> str:
-        """Return the faults so far, the nodes' log lines at WARN and above around them, and the path of the
-        logs.
-        """
+        """Return as text the faults so far, the most relevant of the nodes' log lines at WARN and above around them
+        (`bad_lines`), and the path of the logs."""
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
         faults = "; ".join(self._faults) or "none"

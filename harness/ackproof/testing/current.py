@@ -78,7 +78,8 @@ _TELLING: Final = frozenset({b"workload", b"faults"})
 
 
 def is_experiment(path: Path) -> bool:
-    """Return True if the file is meant to be an experiment, valid or not; False if it cannot be read.
+    """Return True if the file is meant to be an experiment, valid or not; False if it cannot be read or is larger than
+    `_MOST_BYTES`.
 
     An experiment names the schema of experiments; or its top level has `topics` and one of `cluster`, `workload`,
     `faults`, and more fields of an experiment than other fields. `cluster` and `topics` alone are not enough: any

@@ -47,7 +47,8 @@ class _NoLoad:
 class FaultBlock:
     """A `with` block of one fault. Entering returns the nodes that the fault hit.
 
-    Both ends raise `AckproofError`: entering if the fault does not take effect, leaving if it does not heal.
+    Entering raises `AckproofError` if the fault does not take effect, leaving if it does not heal. If the block itself
+    raised, its exception goes on, with the failed healing as a note.
     """
 
     def __init__(self, case: Case, context: FaultContext, timeline: Timeline) -> None:

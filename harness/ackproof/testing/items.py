@@ -70,7 +70,8 @@ class ExperimentItem(pytest.Item):
         self.extra_keyword_matches.update((case.experiment.name, case.id.replace("=", ":")))
 
     def setup(self) -> None:
-        """Run, audit and judge the case. Raises an exception if there is no verdict, so that pytest reports ERROR."""
+        """Run, audit and judge the case. Fails if there is no verdict or if it is INCONCLUSIVE, so that pytest reports
+        ERROR."""
         self.ran = None
         # Another plugin may run a failed test again: then set its properties again.
         self.user_properties = [one for one in self.user_properties if not one[0].startswith("ackproof.")]
@@ -159,8 +160,8 @@ class PluginSession:
         return self._installed[build]
 
     def run(self, file: Path, case: Case) -> PlannedCase:
-        """Run, audit and judge a case, and return it. A failure is not raised: it is the `error` of the result. Raises
-        `BadInput` if nothing was started."""
+        """Run, audit and judge a case, and return it. A failure of the run is not raised: it is the `error` of the
+        result. Raises `BadInput` if nothing was started, `MissingTool` or `AuditFailed` if Spark does not start."""
         ((_, case),) = fit_to_machine([(file, case)])
         ready = {build: self.installed(build) for build in case.builds}
         require_points([case], ready)
@@ -194,8 +195,8 @@ class PluginSession:
         return result
 
     def finish(self, *, interrupted: bool) -> Path | None:
-        """End Spark and write the report, which says if the session was `interrupted`. Return its path; None
-        if no case ran."""
+        """End Spark, write the report, which says if the session was `interrupted`, and point `latest` to the batch.
+        Return the path of the report; None if no case ran."""
         with own_warnings():
             self._spark.close()
             batch = self._batch

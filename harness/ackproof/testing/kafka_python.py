@@ -70,9 +70,8 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Any:  # noqa: ANN401 — a FutureRecordMetadata
-        """Send a record with the header `ackproof` and record the attempt. Returns and raises as
-        `KafkaProducer.send` does; a record that cannot be serialized is no attempt.
-        """
+        """Send a record with the header `ackproof` and record the attempt. Returns and raises as `KafkaProducer.send`
+        does. A record that cannot be serialized, or for which there is no room or no metadata, is no attempt."""
         given = list(others(headers))
         raw_key, raw = (
             part if serializer is None else self._real._serialize(serializer, topic, given, part)
@@ -114,7 +113,8 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
         self._real.abort_transaction()
 
     def settle(self, timeout_s: float) -> None:
-        """Flush for at most `timeout_s` seconds. Records that have no outcome by then never get one."""
+        """Flush for at most `timeout_s` seconds, and wait a second more for reports. Records without an outcome by then
+        stay indeterminate."""
         with suppress(KafkaTimeoutError):
             self._real.flush(timeout_s)
             with suppress(WaitTimeout):  # a record is done a moment before its report is served

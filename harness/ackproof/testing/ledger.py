@@ -25,9 +25,8 @@ FLUSH_S: Final = 30.0
 _MOST: Final = 10
 _LONGEST: Final = 60
 _KAFKAS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.DURABILITY)
-"""Anomaly classes that `assert_durable` forbids. Duplicates and reordering, which retries may cause, have
-methods of their own.
-"""
+"""Anomaly classes that `assert_durable` forbids. Duplicates and reordering, which retries may cause, are not among
+them."""
 _READERS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.READING)
 
 
@@ -55,9 +54,10 @@ class Ledger:
     def producer(self, producer: Client) -> Client: ...
 
     def producer(self, producer: Any) -> Any:
-        """Return an audited producer, from yours or a configuration of confluent_kafka: pass it to the code under test.
+        """Return an audited producer, to be passed to the code under test. `producer`: your own, of confluent_kafka,
+        kafka-python or aiokafka, or a configuration of a `confluent_kafka.Producer`.
 
-        Raises TypeError for anything but a producer of confluent_kafka, kafka-python or aiokafka.
+        Raises TypeError for any other object, and for a producer that is audited already.
         """
         __tracebackhide__ = True
         self._producers.append(audit_producer(producer, self._book))
@@ -70,9 +70,10 @@ class Ledger:
     def consumer(self, consumer: Client) -> Client: ...
 
     def consumer(self, consumer: Any) -> Any:
-        """Return an audited consumer, from yours or a configuration of confluent_kafka: pass it to the code under test.
+        """Return an audited consumer, to be passed to the code under test. `consumer`: your own, of confluent_kafka,
+        kafka-python or aiokafka, or a configuration of a `confluent_kafka.Consumer`.
 
-        Raises TypeError for anything but a consumer of confluent_kafka, kafka-python or aiokafka.
+        Raises TypeError for any other object, and for a consumer that is audited already.
         """
         __tracebackhide__ = True
         self._consumers.append(audit_consumer(consumer, self._book))
@@ -89,14 +90,14 @@ class Ledger:
         self._given_up.append((as_bytes(value), as_bytes(key), topic))
 
     def assert_durable(self, *, settle_s: float = 60.0) -> None:
-        """Assert that every acknowledged record is at its offset, and that the code under test swallowed no
-        error.
+        """Assert that every acknowledged record is at its offset, and that the code under test swallowed no error.
 
-        Heals the cluster, flushes the producers, waits until all is at rest (at most `settle_s` seconds),
-        reads every topic back and audits it. Fails for two reasons. (a) Acknowledged records are gone, moved
-        or broken: Kafka, or its configuration, lost them. (b) Records are missing whose delivery failed or is
-        unknown, and which were not given up (`gave_up`): the code under test swallowed the error. Raises
-        `EvidenceMissing` if the evidence is not enough, `NodeDied` if a node died by itself.
+        Heals the cluster, flushes the producers, waits until all is at rest (at most `settle_s` seconds), reads the
+        topics of this ledger back and audits them. Raises AssertionError for two reasons. (a) Acknowledged records are
+        gone, moved or damaged, or records are there that had failed: Kafka, as it is configured, broke a promise.
+        (b) Records are missing whose delivery failed or is unknown, and which were not given up (`gave_up`): the code
+        under test swallowed the error. Raises `EvidenceMissing` if the evidence is not enough, `NodeDied` if a node
+        died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -135,7 +136,7 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_no_duplicates(self, *, by_content: bool = False, settle_s: float = 60.0) -> None:
-        """Assert that no record is in the cluster twice. Waits, reads back and audits like `assert_durable`.
+        """Assert that no record is in the cluster twice. Heals, waits, reads back and audits like `assert_durable`.
 
         By default, several copies of one produce call are duplicates (retries of the client library). With
         `by_content`, so are records that the code under test produced again: same topic, key and value. Raises
@@ -155,9 +156,9 @@ class Ledger:
         self._fail_with(lines)
 
     def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
-        """Assert that no consumer of this ledger skipped a record, or went back within an assignment. Waits,
-        reads back and audits like `assert_durable`. Raises `EvidenceMissing` if the evidence is not
-        enough."""
+        """Assert that no consumer of this ledger skipped a record, or went back within an assignment. Heals, waits,
+        reads back and audits like `assert_durable`. Raises `EvidenceMissing` if the evidence is not enough, `NodeDied`
+        if a node died by itself."""
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
         if not any(self._book.readers):
@@ -167,8 +168,8 @@ class Ledger:
     def processed(self, message: Any, *, group: str | None = None) -> None:  # noqa: ANN401 — of any client library
         """Note that the code under test has processed this message, which a consumer of this ledger returned.
 
-        `group`: the consumer's group; needed only if consumers of this ledger are in several groups. Raises TypeError
-        for an object that is no message, `BadInput` if the group is not clear.
+        `group`: the consumer's group; needed unless all consumers of this ledger with a group are in the same one,
+        else raises `BadInput`. Raises TypeError for an object that is no message.
         """
         __tracebackhide__ = True
         mark_processed(self._book, message, group)
@@ -186,8 +187,9 @@ class Ledger:
         A record counts as processed if `processed` marked it, or, if the test marks none of the group, if a consumer of
         this ledger returned it. "at least once": each record was processed; "at most once": none was processed twice;
         "exactly once": both. With `caught_up` the group must also have committed past each acknowledged record of its
-        partitions. Close its consumers before. Waits, reads back and audits like `assert_durable`. Raises
-        `EvidenceMissing` if no consumer is in the group, or its committed offsets are not known; `NodeDied`.
+        partitions. Close the group's consumers before the call. Heals, waits, reads back and audits like
+        `assert_durable`. Raises `EvidenceMissing` if no consumer of this ledger is in the group, or if the group's
+        committed offsets are not known; `NodeDied` if a node died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)

@@ -59,8 +59,8 @@ def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) ->
 
 
 def read_topic(cluster: ClusterSpec, name: str, options: Mapping[str, object]) -> TopicSpec:
-    """Return the topic of these options, which is to be created on a running cluster. Raises `BadInput` if an
-    experiment file could not have it."""
+    """Return the topic `name` with these options (fields as in an experiment file), which is to be created on a running
+    cluster. Raises `BadInput` if an experiment file could not have it."""
     return _read(f"topic {name!r}", {"brokers": cluster.brokers}, {name: options}).spec.topics[name]
 
 

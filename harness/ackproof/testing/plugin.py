@@ -62,8 +62,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """A real Kafka cluster of this test's own, as the marker `kafka` says; 3 brokers by default.
 
-    `with kafka_cluster.fault("pause", "leader(orders/0)"):` does any fault of the catalogue, confirmed and healed;
-    those that break links, disks or clocks are named in the marker, so that they are laid: faults=["isolate"].
+    `with kafka_cluster.fault("pause", "leader(orders/0)"):` injects a fault, confirms it, and heals it at the end of
+    the block. Faults of links, disks or clocks must be named in the marker, which prepares the cluster for them:
+    faults=["isolate"].
     """
     from ackproof.testing.fixtures import cluster_of
 

@@ -44,7 +44,7 @@ def place_of(message: Any) -> Place:  # noqa: ANN401 — a message of any client
 
 def mark_processed(book: Book, message: Any, group: str | None) -> None:  # noqa: ANN401 — of any client library
     """Note that a group's code processed this message. `group` None: the only group of the book's consumers. Raises
-    `BadInput` if the book's consumers are in several groups, or in none."""
+    `BadInput` if it is None and they are in several groups or in none, TypeError for an object that is no message."""
     groups = {name for name in book.reader_groups if name}
     if group is None and len(groups) != 1:
         raise BadInput(
@@ -66,9 +66,10 @@ def judge_group(
 ) -> list[str]:
     """Return lines about the records that this group did not process as `promise` says; none if all were processed so.
 
-    A record counts if the group committed past it. It was processed as often as the test marked it; without any mark
-    for the group, as often as a consumer of the group returned it. `caught_up`: records of its partitions that it did
-    not commit past count too. `tell` returns a record in words.
+    Only records of partitions for which the group committed an offset are judged. A record that the group committed
+    past must be processed ("at least once"). No record may be processed twice ("at most once"). A record was processed
+    as often as the test marked it; without any mark for the group, as often as a consumer of the group returned it.
+    `caught_up`: records that the group did not commit past are reported too. `tell` returns a record in words.
     """
     handed = Counter(
         Place(read.topic, read.partition, read.offset)

@@ -32,9 +32,8 @@ def kafka_code(error: BaseException) -> int:
 
 
 class _EndedClient:
-    """Replacement for a client after its test, for threads that still use it. They get no records and no
-    error.
-    """
+    """Replacement for a client after its test, for threads that still use it. They get no records: `poll` without a
+    time-out never returns. `produce` raises RuntimeError, and methods that are missing here raise AttributeError."""
 
     def poll(self, timeout: float = -1) -> None:
         threading.Event().wait(timeout if timeout >= 0 else None)

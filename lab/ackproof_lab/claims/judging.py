@@ -1,11 +1,11 @@
 """Answer statements about Kafka from the runs of an experiment. Its file says which observations would confirm or
 refute each statement.
 
-CONFIRMED: every expected observation was made, and the file names no counterexample. REFUTED: the counterexample was
-observed, or an expected observation was contradicted. QUALIFIED: both kinds were observed, under the condition that the
-file states. The absence of a counterexample confirms nothing. MEASURED: the claim asks for an amount; each effect is
-given with its interval, and "no effect at this scale" if the interval contains none. INCONCLUSIVE: something about a
-run is unknown.
+CONFIRMED: every expected observation was made, and the file names no counterexample. REFUTED: no expected observation
+was made; if the file names a counterexample, that was observed. QUALIFIED: all observations of both kinds were made,
+under the condition that the file states. The absence of a counterexample confirms nothing. MEASURED: the claim asks
+for an amount; each effect is given with its interval, and "no effect at this scale" if the interval includes that
+there is no effect. INCONCLUSIVE: an observation is unknown, or none of these conditions holds.
 
 Evidence against a claim from an earlier, inconclusive attempt counts in the next one. On a starved machine a measured
 time is an upper bound.
@@ -48,8 +48,8 @@ def judge_claims(
 
     `claims`, `before`: by name of the claim; `before` has earlier INCONCLUSIVE answers, whose evidence
     against the claim counts. `root`: folder to which paths are relative, above that of the batch. `seconds`:
-    duration of the batch. Raises `BadInput` without a readable `batch.json`, and for a broken file of a run that
-    passed.
+    duration of the batch. Raises `BadInput` without a readable `batch.json`, for a broken `case.json`, and for any
+    broken file of a run that passed.
     """
     batch = BatchFile.load(directory.batch_json)
     shown: dict[str, list[ClaimShowing]] = {name: [] for name in claims}
@@ -148,7 +148,7 @@ def _over_repeats(over: OverRepeats) -> ClaimShowing:
 
 
 def _not_seen(shown: Sequence[ClaimShowing]) -> str:
-    """Return the first expectation of the claim that was not met, as text; '' if all were met."""
+    """Return the first bound that did not hold, or is unknown, with what was seen, as text; '' if all hold."""
     return next(
         (f"not seen with {one.case}: {_measure_text(one)}{one.seen}" for one in shown if not one.holds), ""
     )

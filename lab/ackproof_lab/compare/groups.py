@@ -112,8 +112,8 @@ def _untold(name: str) -> Value:
 
 
 def groups_of(directory: Path, file: BatchFile, measure: Measure = _every_quantity) -> dict[str, Group]:
-    """Return the cases of a batch by `experiment: settings`, each with all of its repeats measured. A repeat that
-    cannot be measured counts as an unknown value, with the reason.
+    """Return the cases of a batch, each with all of its repeats measured. Keys: `experiment: settings`, or `settings`
+    if the batch has one experiment. A repeat that cannot be measured counts as an unknown value, with the reason.
 
     `measure` yields the quantities of one run; by default each one over all partitions together, and those that its
     experiment expects.

@@ -1,4 +1,4 @@
-"""`ackproof gate`: experiments as a step of CI, on a current Kafka and candidates."""
+"""`ackproof gate`: experiments as a step of CI, on the current Kafka version and on candidates to follow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one batch on each Kafka, compare them, and publish the result (`ackproof gate`)."""
+"""Run one batch on each Kafka version, compare the batches, and publish the result (`ackproof gate`)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
 
 
 def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
-    """Return the column of a Kafka version on which nothing ran, with every problem of every file."""
+    """Return the column of a Kafka version on which nothing ran, with every problem of every file; if no file has any,
+    with the error."""
     problems = list(error.listed) if isinstance(error, InvalidExperiment) else []
     for file in options.files:
         try:
@@ -110,8 +111,7 @@ def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
 def publish(result: GateResult, out: Path, console: Console) -> None:
     """Write `summary.md`, `comment.md` and, with a comparison, `compared.json` and `compared.html` into `out`. Print
     the problems and the result. On GitHub Actions the problems are annotations, and the job's summary and outputs are
-    written too. Raises OSError.
-    """
+    written too. Raises OSError if a file cannot be read or written."""
     out.mkdir(parents=True, exist_ok=True)
     reports = [str(one.batch.directory.report_html) for one in result.columns if one.batch is not None]
     if result.comparison is not None:

@@ -55,8 +55,8 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
 
 
 def _attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -> Rows:
-    """Return attempts as produced rows, with only the columns that the checks of order and duplicates read.
-    The arrays have one element per attempt; a single `outcome` is that of all."""
+    """Return attempts as produced rows. Times and transactions are constants, because the checks of order and
+    duplicates do not read them. The arrays have one element per attempt; a single `outcome` is that of all."""
     count = len(seq)
     columns: dict[str, Array] = {
         "producer": producer.astype(np.int32),
@@ -92,7 +92,7 @@ def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
     """Return produced rows and final rows of earlier windows that this window needs for comparison.
 
     `highest`: each producer's records with the highest seq (`highest_of`). `again`: first copies of records
-    that were found again (`first_copies`), which replace those.
+    that were found again (`first_copies`). They replace rows of `highest` about the same records.
     """
     known = Identities(again["producer"], again.ints("seq"))
     highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)

@@ -57,7 +57,8 @@ class Forgetting:
             self._timeline.add(Note(note=f"window {file.number}: {why}; no more windows are deleted"))
 
     def forget(self) -> None:
-        """Delete the windows before the newest `keep`, up to the first window with a finding.
+        """Delete the windows before the newest `keep`, the oldest first, until a window or the one after it has a
+        finding. Delete nothing if the newest window has live reads of earlier ones.
 
         Each deletion is noted in the timeline. One that a broker refuses or does not answer is noted, and tried again
         with the next window. Raises OSError for a file that cannot be written.
@@ -81,9 +82,10 @@ class Forgetting:
             del self._kept[0]
 
     def _delete_parts(self, window: WindowFile, parts: list[Path]) -> None:
-        """Delete the ledger parts of the window before this one, and hold back the parts of this one.
+        """Delete the ledger parts of the window deleted before this one, and hold back `parts`, those of this one. Also
+        delete the follower's ledger and the client files of this window.
 
-        They may have acknowledgements of later offsets, whose records stay until the next window is deleted.
+        `parts` may have acknowledgements of later offsets, whose records stay until the next window is deleted.
         """
         pinned = {
             (client_folder(f"p{producer}"), chunk)
@@ -99,10 +101,10 @@ class Forgetting:
             shutil.rmtree(tree, ignore_errors=True)
 
     def _by_leader(self, file: WindowFile) -> list[tuple[Connection, Mapping[TopicPartition, int]]]:
-        """Return the new log start offsets for a DeleteRecords request, by connection to each partitions'
-        leader.
+        """Return a pair for each leader to ask with DeleteRecords: its connection, and the new log start offsets of its
+        partitions. Partitions that start there already are left out.
 
-        Raises `Unreachable` if a partition has no leader.
+        Raises `Unreachable` if a partition has no leader that answers.
         """
         places = [one.place for one in file.read]
         ends, links = self._ends(places), self._links()
@@ -117,5 +119,5 @@ class Forgetting:
 
 
 def _is_clean(window: WindowFile) -> bool:
-    """Return True if the window has no finding except `surfaced`, which no configuration forbids."""
+    """Return True if the window is complete, and has no finding except `surfaced`, which no configuration forbids."""
     return not window.reasons and window.counts.keys() <= {Anomaly.SURFACED}

@@ -78,7 +78,8 @@ class CarriedState:
     """State of one partition that the audit carries from window to window."""
 
     open: Rows = field(default_factory=partial(empty_rows, PRODUCED))
-    """Attempts acknowledged at offsets that the follower has not read yet."""
+    """Acknowledged attempts that the next window decides: the follower has not read their offsets yet, or the offset is
+    unknown and the record was not found."""
     unsaid: Mapping[tuple[int, int], NumberRuns] = field(default_factory=dict)
     """Seqs of unacknowledged attempts whose records were not found when their window closed, by (producer,
     outcome).
@@ -108,7 +109,7 @@ class LedgerProgress:
 
     chunk_rows: int
     stride: int
-    """A producer sends to partitions round-robin; the stride is the number of partitions."""
+    """Distance between two seqs of a producer in one partition: the number of partitions, to which it sends in turn."""
     chunks: Mapping[int, NumberRuns] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)
     last: bool = False
@@ -131,12 +132,11 @@ class LedgerProgress:
 
 @dataclass
 class WindowCounts:
-    """Result of the audit of one window. `counts`: findings by class. `ends`: offset up to which each
-    partition was audited. `reached`: offset up to which all live readers have read it. `carried`: state for
-    the next window.
+    """Result of the audit of one window. `counts`: findings by class. `ends`: offset up to which each partition was
+    audited. `reached`: offset up to which all live readers have read it. `carried`: state for the next window.
 
-    Numbers: `flaws`, times at which the follower went back or skipped offsets; `unledgered`, final rows that
-    their ledger lacks; `late`, live reads of offsets before this window.
+    `flaws`: how often the follower went back or skipped offsets. `unledgered`: number of records that were read back,
+    but that no producer's ledger has. `late`: number of live reads of offsets before this window.
     """
 
     counts: dict[str, int]
@@ -177,7 +177,7 @@ def audit(
     there are any.
 
     `given`: new rows by partition. `carried`: state of the previous window. `told`: what the ledgers had when
-    the window closed. Raises OSError, and `Rejected` if an identity was produced twice.
+    the window closed. Raises `Rejected` if an identity was produced twice, OSError if the file cannot be written.
     """
     findings = _Findings(findings_file)
     places = {

@@ -56,7 +56,8 @@ def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     """Audit the ledger parts that a task names. Write `findings.parquet` (if there are findings), `state` (unless it is
     the last window) and, last, `window.json` into the window's `folder`; return the content of the last.
 
-    Raises `Rejected`, `UnreadablePart`, ArrowException, OSError.
+    Raises `Rejected` for rows that cannot be audited, `UnreadablePart` for a part with unreadable data, OSError or
+    ArrowException for another file that cannot be read.
     """
     state = _SoakState.load(order.state)
     chunks = dict(state.chunks)

@@ -68,9 +68,8 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
-    """Return the sizes of the ledger parts that an experiment's clients write. In a soak, a window has
-    several parts. The defaults without a soak, and at full rate.
-    """
+    """Return the sizes of the ledger parts that an experiment's clients write. In a soak, a window has several parts.
+    Without a soak, or at full rate, return the defaults."""
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
         return Rotation()
@@ -224,7 +223,8 @@ class Soaker(Watcher):
         return self._ordered(reached, sent, parts(folder.consumed / client_folder(FOLLOWER)), left, reasons)
 
     def _await_full_isrs(self) -> Mapping[TopicPartition, End]:
-        """Wait until each partition has a full ISR, at most half a window, and return the log end offsets."""
+        """Wait until each partition has a full ISR, at most half a window. Return the last answer about each partition
+        (ISR, high watermark); partitions without an answer are missing."""
         seen: dict[TopicPartition, End] = {}
 
         def look() -> bool:
@@ -253,9 +253,8 @@ class Soaker(Watcher):
         return end.high_watermark
 
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
-        """Return True if each client's ledger has all records that it had sent (`sent`), or the client has
-        ended.
-        """
+        """Return True if each producer's ledger has all of its attempts, or the producer has ended. `sent`: number of
+        attempts by client id."""
         running = self._workload.running()
         for client, count in sent.items():
             if count and client in running:
@@ -325,9 +324,8 @@ class Soaker(Watcher):
         return tuple(str(path) for path, is_known in zip(paths, known, strict=True) if not is_known)
 
     def _audit(self, order: WindowTask, folder: CaseDir) -> WindowFile:
-        """Run a process that audits a window, and return its result. Raises `AckproofError` with the last
-        line of the process' output.
-        """
+        """Run a process that audits a window, and return its result. Raises `AckproofError` with the last line of the
+        process' output if it fails, `WaitTimeout` if it takes longer than ten minutes."""
         named = folder.path / "order.json"
         order.save(named)
         output = folder.path / "audit.log"

@@ -1,4 +1,4 @@
-"""`ackproof sql`: SQL queries on the tables of runs. Thin, as `ackproof.cli.main` is."""
+"""`ackproof sql`: SQL queries on the tables of runs."""
 
 from __future__ import annotations
 

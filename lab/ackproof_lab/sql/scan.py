@@ -29,7 +29,7 @@ _LINES_AT_ONCE = 1 << 12
 _TASK_ROWS = 400_000
 
 Source: TypeAlias = tuple[bytes, ...]
-"""The tasks of a table: the pickled schema and pieces of each."""
+"""The tasks of a table. Each is a pickled pair of its schema and its pieces."""
 
 
 class Piece(NamedTuple):
@@ -44,9 +44,8 @@ class Piece(NamedTuple):
 
 
 def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
-    """Return the pieces of one file of the run named `run`: its row groups. If `schema`, the columns of its table,
-    is `LINES`, the file is text and one piece. Raises OSError, ArrowException.
-    """
+    """Return the pieces of one file of the run named `run`: its row groups. If `schema`, the columns of its table, is
+    `LINES`, the file is text and one piece. Raises OSError or ArrowException for an unreadable Parquet file."""
     if schema == LINES:
         return [Piece(run, str(path), 0, 0)]
     with storage.open_parquet(path) as file:
@@ -97,9 +96,8 @@ def source(name: str) -> type[DataSource]:
 
 
 def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of these tasks, which are pickled as `option` writes them. The first column is the run's
-    name. Raises OSError, ArrowException.
-    """
+    """Yield all rows of these tasks, which are pickled as `option` writes them. The first column is the run's name.
+    Raises OSError or ArrowException for an unreadable file."""
     limit_arrow_threads()
     for task in tasks:
         schema, of_task = pickle.loads(task)

@@ -42,9 +42,9 @@ _REMOVED: Final = [number for number, anomaly in enumerate(LOSSES) if anomaly in
 class AckedRows:
     """Acknowledged records of one partition, a column per field.
 
-    `offset`: -1 if the acknowledgement had none (acks=0). `found`: index into `LOSSES`, or `PRESENT` if the
-    audit found the record. `sent`, `done`: times of the send and the acknowledgement, in ns since the run's
-    start.
+    `offset`: -1 if the acknowledgement had none (acks=0). `found`: index of the audit's class in `LOSSES`, or `PRESENT`
+    if the audit has no such finding on the record. `sent`, `done`: times of the send and the acknowledgement, in ns
+    since the run's start.
     """
 
     producer: Ints
@@ -59,8 +59,8 @@ class AckedRows:
 
     @property
     def missing(self) -> Bools:
-        """Mask of the rows that the audit did not find, without those that a setting or an administrator removed: the
-        lost ones."""
+        """Mask of the rows that the audit did not find at their offset, without those that a setting or an
+        administrator removed: the lost and the displaced ones."""
         gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
         return gone
 
@@ -125,8 +125,8 @@ def _committed(run: CaseDir, table: pa.Table) -> Bools:
 
 
 def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """Return two parallel arrays about the records that the audit counts as lost: their identities (`identity`),
-    ascending, and the class of each as an index into `LOSSES`."""
+    """Return two parallel arrays about the audit's findings of the classes `LOSSES`: the identities of their records
+    (`identity`), ascending, and the class of each as an index into `LOSSES`."""
     keys, kinds = [], []
     if files := run.finding_parts:
         for number, anomaly in enumerate(LOSSES):
@@ -205,7 +205,8 @@ def _last_append(
 ) -> int:
     """Return the last time, in ns, at which the leader of `history[0]` can have appended in its epoch.
 
-    That is when it died, joined another leader's ISR, or must have learned of its successor.
+    That is when it died, joined another leader's ISR, or must have learned of its successor; `NEVER` if none of these
+    happened.
     """
     begin, ends = history[0].t_ns, [NEVER]
     ends += [event.t_ns for event in node_ends if event.node == leader and event.t_ns > begin][:1]
@@ -300,7 +301,7 @@ def _of_checkpoints(replica: Replica) -> KeptLog:
 
 _NONE: Final = np.empty(0, np.int64)
 NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
-"""Log of a topic that no longer exists."""
+"""Empty log, for a topic that no longer exists."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,8 @@ class OffsetFates:
     expired: Bools
     """True for offsets below the log start."""
     old_epoch: Ints
-    """For records that can be gone: the epoch in which the record was appended; else -1."""
+    """For records that a later leader of this log can have removed: the epoch in which the record was appended; else
+    -1."""
     timely: Bools
     """True if the times of the send and the acknowledgement fit one of the possible epochs."""
 

@@ -144,7 +144,7 @@ class PastLife:
     """A deleted incarnation of a partition, and the acknowledged rows (with an offset) that can belong to it.
 
     `removal`: the deletion of its topic. `number`: position among the incarnations, from 1. `log_end`: log
-    end offset at the deletion.
+    end offset at the deletion; -1 if its log was not read.
     """
 
     era: Era
@@ -259,8 +259,8 @@ def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica
 
 
 def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
-    """Return the time in ns at which a leader's log was first sampled shorter than before the deletion: it then knew of
-    it. `NEVER` if it was not."""
+    """Return the time in ns at which a leader's log was first sampled shorter than before the deletion: by then the
+    leader knew of the deletion. `NEVER` if there is no such sample."""
     longest = -1
     for sample in samples:
         end = sample.log_ends.get(leader_epoch.leader)

@@ -1,9 +1,9 @@
 """Explains missing records that were acknowledged without an offset (acks=0) by events while they were in flight.
 
 Such a record was never appended (the connection broke, the leader had ended), or it was appended and truncated; the
-files do not tell which. Either requires a new leader, the end of a leader, or a fault between producer and leader. The
-event reaches back no further than the last time the leader was seen to append: it reads a producer's records in order,
-so it had read all sent until then, and records below the start offset of the next leader stay.
+files do not tell which. Either requires a new leader, the end of a leader, or a fault between producer and leader. No
+record is missing that was sent before the last time at which the leader was seen to append: a leader reads a producer's
+records in order, so it had read all that were sent until then. Records below the start offset of the next leader stay.
 
 A producer's last records can also be missing because it closed before a broker that stood still for long had read them.
 """
@@ -43,9 +43,9 @@ class Disturbance(NamedTuple):
     """An event that can remove records in flight, from `begin_ns` to `end_ns` (ns since the run's start).
 
     `what`: the event in words. `since_ns`: records sent before this time were certainly appended. `known_ns`:
-    from this time on the producer knows of the event, whatever else it sends. `fault`: a fault of clients, which
-    concerns only the producers that it names; None: all producers. Connections and logs are in order, so an event
-    removes consecutive records of a producer.
+    from this time on the producer knows of the event, so it loses no record that it sends more than
+    `_AFTER_NS` later. `fault`: a fault of clients, which concerns only the producers that it names; None: all
+    producers. Connections and logs are in order, so an event removes consecutive records of a producer.
     """
 
     since_ns: int
@@ -58,8 +58,8 @@ class Disturbance(NamedTuple):
     def takes(self, producer: int, rows: AckedRows, before: Ints, after: Ints) -> Bools:
         """Return a mask of a producer's rows that this event can have removed.
 
-        `before`: for each row, when the last kept row before it was sent. `after`: when the next kept row was
-        acknowledged. `before` and `after` are in ns since the run's start.
+        `before`: for each row, when the last row before it that is not missing was sent. `after`: when the
+        next such row was acknowledged. `before` and `after` are in ns since the run's start.
         """
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
@@ -109,8 +109,8 @@ def _elections(
     log: KeptLog | None,
     learns: int,
 ) -> Iterator[Disturbance]:
-    """Yield each election as a disturbance. It lasts from the last record that the new leader certainly has, until all
-    know the new leader.
+    """Yield each election as a disturbance. Records can be missing that were sent after the last one that the
+    new leader certainly has, and before the old leader certainly knew of the new one.
 
     What the old leader appended may have waited in its queues. So a record sent after all that the new leader has may
     be missing, although the log grew since.
@@ -146,8 +146,8 @@ def _appended_ns(
     """Return the time in ns up to which a leader surely appended what it was sent; its start as leader if no later time
     is known. `start`: leave out samples from the first with a log end above this offset on.
 
-    Its log was seen to grow. A sample shows a broker's newest answer, and a broker is asked again only after its
-    answer. So the log grew after the sample that precedes the first sample with the shorter end.
+    The samples show when its log grew. A sample has a broker's newest answer, and a broker is asked again only after
+    its answer. So the log grew after the sample that precedes the first sample with the shorter end.
     """
     surely = before = shorter = reign.begin_ns
     ended = -1
@@ -179,7 +179,8 @@ def _ends(
 def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield each fault that hit a leader, or that names no node, as a disturbance from its request to its end."""
+    """Yield each fault that hit a leader, names no node, or fell into a time without a leader, as a
+    disturbance from its request to its end."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)
@@ -191,8 +192,8 @@ def _faults(
 
 
 def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoch]:
-    """Return the leader epochs that overlap this time (ns): begun by its end, and with a leader that may still have
-    appended at its begin."""
+    """Return the leader epochs that overlap the time from `begin` to `end` (ns), extended by `_AFTER_NS` on
+    both sides."""
     early, late = begin - _AFTER_NS, end + _AFTER_NS
     return [one for one in reigns if one.begin_ns <= late and one.end_ns >= early]
 

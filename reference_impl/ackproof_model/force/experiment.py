@@ -53,8 +53,8 @@ class Ground:
         """Return the release and backend for forcing a counterexample: by default the newest release of the line that
         `rules` name, with backend `process`.
 
-        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules, for a `release` that is no
-        version, and if no release of the line is known.
+        `release` and `backend` override the defaults. Raises `BadInput` for ZooKeeper rules, for a `release`
+        that is no version, and if no release of the line is known and `release` is None.
         """
         if rules.endswith("-zk"):
             raise BadInput(
@@ -173,7 +173,8 @@ class Outcome:
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
     """Return the outcome of a run of the script. `forced`: the script's steps (`translated`).
 
-    A run that has not come to the end of the script is inconclusive. Raises `BadInput` if `audit.json` or
+    A run is inconclusive if it went wrong before the counterexample's first step or in an unexpected way, or
+    if it ended before the script did without a divergence. Raises `BadInput` if `audit.json` or
     `verdict.json` is needed and cannot be read.
     """
     events, _ = read_timeline(run.timeline)

@@ -199,9 +199,11 @@ class _Translation:
         yield from self._void_entries(changed, after)
 
     def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
-        """Yield the script entries that let a leader's answer reach its follower.
+        """Yield the script entry that lets a follower's request reach its leader. The answer waits at the
+        gate until `_take_entries`. Yields nothing for an answer after which the follower fetches with its log
+        as it is (`_agrees`).
 
-        A refusal arrives at once, because the follower only sends its request again.
+        A refusal passes at once, because the follower only sends its request again.
         """
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):

@@ -44,9 +44,8 @@ FURTHER_STATES: Final = 1_500_000
 """Like `USUAL_STATES`, for a class that a run has shown and that is still unknown: two minutes, and 650 MiB.
 """
 _SMALLER_SHARE: Final = 8
-"""Each smaller world gets at most this fraction of the states: the five with all incidents leave at least three
-eighths, and the two with few need a few thousand states.
-"""
+"""Each smaller world gets at most one eighth of the states: the five with all incidents leave at least three
+eighths, and the two with few need a few thousand states."""
 
 
 class Answer(Document):
@@ -117,8 +116,8 @@ def _store(key: str, found: Answers) -> Answers:
 
 
 def cached(question: str, bound: int, work: Callable[[], Answers]) -> Answers:
-    """Return the answers to a question from the cache, or else from `work`, a search of at most `bound` states, and
-    cache them. The answers of a search that visited every state hold for every bound."""
+    """Return the answers to a question from the cache, or else from `work`, a search of at most `bound`
+    states, and cache them. Answers of a search that the bound did not cut short hold for every bound."""
     for limit in (None, bound):
         key = _key_of(question, limit)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -200,14 +199,13 @@ def sources() -> str:
 
 
 _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
-"""Two of three replicas end, one of them in a power loss."""
+"""Two of three replicas end, at least one of them in a power loss."""
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Yield the smaller scopes of two brokers that a scope of three brokers contains, each with a sentence on what
-    happened to the third broker before. An incident of the scope is used up for the third broker. Any other scope has
-    none.
-    """
+    """Yield the smaller scopes of two brokers that a scope of three brokers contains, each with a sentence on
+    what happened to the third broker before. An incident of the scope is used up for the third broker. Yields
+    nothing for a scope of another number of brokers."""
     if scope.brokers != 3:
         return
     two = [

@@ -3,7 +3,7 @@ unknown.
 
 The model of `ackproof_reference.explore.consumer_groups` is searched with what may go wrong in the case. Whether
 `__consumer_offsets` may lose records is asked of the model of a partition, with the same faults. What no model has
-(resets, retention, programs as members) is ruled here, and never makes a class impossible.
+(resets, retention, programs as members) is decided here from the settings, or leaves a class unknown.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from ackproof_reference.explore.search import Search
 from ackproof_reference.rules import GroupRules
 
 _OF_THE_LOG: Final = frozenset(world.CLASSES) - {world.ZOMBIE, world.TWO_OWNERS}
-"""Classes to which records that the offsets log loses may lead. The log has no say in which commits are refused."""
+"""Classes that may occur if the offsets log loses records. Such a loss does not change which commits are refused."""
 _OF_THE_INPUT: Final = _OF_THE_LOG - {world.LOST_COMMIT}
-"""Classes to which records may lead that an input or output topic has shown and loses."""
+"""Classes that may occur if an input topic loses records that members have read."""
 _COVERED: Final = frozenset({"join_group", "leave_group", "bounce_members"})
 """Kinds of faults of groups that are steps of the world anyway: members come and go in it at any time."""
 _RETENTION: Final = "offsets.retention.minutes"
@@ -297,8 +297,9 @@ def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
 
 
 def _explored(rules: GroupRules, found: _Circumstances, max_states: int) -> dict[str, Answer]:
-    """Search the model of the group with these incidents, and return the answer for each class. A class is unknown if
-    only a late request leads to it, or a loss that is not certain to be possible.
+    """Search the model of the group with these incidents, and return the answer for each class. A class is
+    unknown if only a late request leads to it, or a loss that is not certain to be possible, or if the limit
+    ended a search that did not find it.
 
     `max_states`: limit for all searches together.
     """

@@ -53,8 +53,9 @@ def happened(
 ) -> Iterator[Counted]:
     """Yield (sentence for the report, incidents) for each incident that a run shows.
 
-    Incidents of brokers all count; of the topic's partitions, only the most affected counts. `events`: the run's
-    timeline. `decided`: its metadata log; if empty, the samples in the timeline and the planned faults are used.
+    All incidents of brokers count. Of the topic's partitions, the most affected one counts, for each kind of
+    incident. `events`: the run's timeline. `decided`: its metadata log; if empty, the samples in the timeline
+    and the planned faults are used.
     """
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()
@@ -82,8 +83,7 @@ def happened(
 def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[int]]]:
     """Return the injected faults, each with the nodes that it hit (empty: no node).
 
-    A fault that was not confirmed counts for nodes that ended during it only, because its effect may have
-    gone unobserved.
+    A fault that missed, or that may kill only some of its nodes, counts only for nodes that ended during it.
     """
     lifelines, found = Lifelines.of_events(events), []
     for fault in case.faults:

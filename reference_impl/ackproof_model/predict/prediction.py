@@ -85,13 +85,12 @@ def predict_run(
     *,
     explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
 ) -> PredictionFile:
-    """Predict the anomalies that are possible under a case's settings and the incidents that a run of it
-    showed.
+    """Predict the anomalies that are possible under a case's settings and the incidents that a run of it showed.
 
-    Only the files of the run directory are read. `seen`: classes that the run shows; if one of them stays
-    unknown, the search is repeated with a higher limit. `explore(case, run, states)` predicts the classes
-    that replication decides, and visits at most that number of states; None: the search of this module.
-    Raises `BadInput` for a broken metadata log.
+    The run directory is read and not changed. `seen`: classes that the run shows; if one of them stays unknown, the
+    search is repeated with a higher limit. `explore(case, run, states)` predicts the classes that replication decides,
+    and visits at most that number of states; None: the search of this module. Raises `BadInput` for a broken timeline
+    or metadata log.
     """
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)

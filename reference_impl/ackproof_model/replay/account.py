@@ -183,13 +183,12 @@ _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_repl
 
 @dataclass
 class Account:
-    """Results of replay and explanation, over all partitions. `not_replayed`: sentences about what could not
-    be replayed. `steps`: how often each cause of a step occurred. `counts`: records by (class, field of
-    `ClassExplained`).
+    """Results of replay and explanation, over all partitions. `not_replayed`: sentences about what could not be
+    replayed. `steps`: how often each cause of a step occurred. `counts`: records by (class, field of `ClassExplained`).
 
-    `must_be_gone`, `either_way`: acknowledged offsets that the replay says are gone, and that may be gone or kept.
-    `present`: offsets that must be gone although the audit found them. `intervals`, `unexplained`: examples, at most
-    `EXAMPLES` of each.
+    `must_be_gone`, `either_way`: numbers of acknowledged offsets that the replay says are gone, and that may be gone or
+    kept. `present`: number of offsets that must be gone although the audit found them. `intervals`, `unexplained`:
+    examples, at most `EXAMPLES` of each.
     """
 
     not_replayed: list[str]

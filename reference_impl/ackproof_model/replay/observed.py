@@ -1,4 +1,4 @@
-"""Facts of a finished run for the replay and the explanation, read once; and the incarnations of each topic.
+"""Facts of a finished run for the replay and the explanation, and the incarnations of each topic.
 
 Times are nanoseconds since the run's start. Controllers stamp records with their wall clocks, which on one machine are
 the run's; the case file says at which wall-clock time the run began.
@@ -53,9 +53,7 @@ CUTS_LOGS: Final = frozenset(
         "command",
     ]
 )
-"""Kinds of faults that remove appended records from a disk: even a clean election after them may lose
-records.
-"""
+"""Kinds of faults that may remove appended records from a disk: even a clean election after them may lose records."""
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
 """Kinds of faults after which, for any partition, the protocol does not tell what a broker reads back."""
 ANYTHING: Final = "command"
@@ -74,9 +72,8 @@ class Observed:
     case: Case
     wall: WallClock
     stamps_from_ns: int
-    """Origin of record timestamps: the Unix epoch. In a simulated run it is the run's start, because its ledgers must
-    be the same for the same seed.
-    """
+    """Start of the run on the clock of record timestamps, in ns: since the Unix epoch. In a simulated run it
+    is 0, because its ledgers must be the same for the same seed."""
     records: tuple[MetadataRecord, ...]
     samples: Mapping[TopicPartition, Sequence[Sample]]
     replicas: Mapping[TopicPartition, Sequence[Replica]]
@@ -155,9 +152,8 @@ class Observed:
         return f"the clock of the machine {how}, so when an epoch began is not known"
 
     def stamped_when_sent(self, topic: str) -> bool:
-        """Return True if the topic's records have the time of their send (CreateTime), not of their append
-        (LogAppendTime). True for a topic that the experiment does not have.
-        """
+        """Return True if the topic's records always have the time of their send (CreateTime), never of their
+        append (LogAppendTime). True for a topic that the experiment does not have."""
         if topic not in self.experiment.topics:
             return True
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
@@ -171,8 +167,8 @@ class Observed:
 
     @cached_property
     def cuts(self) -> Sequence[tuple[int, frozenset[int] | None]]:
-        """Times (ns since the run's start) at which a fault or a script removed appended records from disks, with the
-        nodes (None: any)."""
+        """Times (ns since the run's start) at which a fault or a script may have removed appended records
+        from disks, with the nodes (None: any)."""
         found: list[tuple[int, frozenset[int] | None]] = [
             (life.asked, None if life.kind == ANYTHING else frozenset(life.nodes))
             for life in self.faults.values()
@@ -186,7 +182,8 @@ class Observed:
         return found
 
     def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
-        """Return True if, by the time `t_ns`, a fault had removed records from the disk of one of these nodes."""
+        """Return True if, by the time `t_ns`, a fault or a script may have removed records from the disk of
+        one of these nodes."""
         theirs = set(nodes)
         return any(begin <= t_ns and (whose is None or whose & theirs) for begin, whose in self.cuts)
 

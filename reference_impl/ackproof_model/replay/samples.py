@@ -58,7 +58,7 @@ def _of_a_life(
 
 
 def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Replica]:
-    """Return the replicas' logs of one incarnation, including those that were deleted with it."""
+    """Return the replicas' logs of one incarnation; of a deleted one, the logs that brokers had not removed yet."""
     if life.removal is None:
         return observed.replicas_of(place, life.topic_id)
     return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
@@ -112,12 +112,12 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """Yield a forbidden step for each replica that joined the ISR without all records below the high watermark, while
-    the leader led.
+    """Yield a forbidden step for each replica that joined the ISR, without a change of the leader epoch, and
+    lacked records below the high watermark.
 
-    None of its later log end offsets may be below a high watermark that was sampled before it joined. In one leader
-    epoch a follower's log does not become shorter, also once it has left the ISR. A member without later samples is not
-    checked.
+    None of its later log end offsets may be below a high watermark that was sampled before it joined. In one
+    leader epoch a follower's log does not become shorter, even after the follower has left the ISR. A member
+    without later samples is not checked.
     """
     for before, now in pairwise(history):
         joined = set(now.partition.isr) - set(before.partition.isr)
@@ -176,8 +176,8 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """Yield a forbidden step for each epoch that began below a high watermark of an earlier one: with any acks, a
-    leader from the ISR has all records below it.
+    """Yield a forbidden step for the first epoch that began below a high watermark of an earlier one: with
+    any acks, a leader from the ISR has all records below it.
 
     The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch.
     """

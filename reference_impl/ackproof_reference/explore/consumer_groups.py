@@ -1,9 +1,9 @@
 """Model of a consumer group: two members, one partition with a few records, a coordinator and its offsets log.
 
-A batch is one record. Incidents (`GroupIncidents`) are kinds, not numbers: each happens as often as it can, so what is
-not found is impossible however often. Epochs count by their order, and replicated records that nobody reads again are
-compacted at once, so the world is finite. What a paused member does late needs no step of its own: it does not learn
-meanwhile what the coordinator decided.
+A batch is one record. Incidents (`GroupIncidents`) are kinds, not numbers: each happens as often as it can,
+so what is not found is impossible however often. Of epochs only the order counts, and replicated records that
+nobody reads again are compacted at once, so the world is finite. A pause needs no step of its own: a paused
+member is one that has not learned yet what the coordinator decided.
 """
 
 from __future__ import annotations
@@ -327,8 +327,8 @@ class _World(CoordinatorSteps):
     # -- what must hold at rest ------------------------------------------------------------------------------------
 
     def at_rest(self, state: WorldState, finding: Finding | None) -> Iterator[Finding]:
-        """Yield findings that no later step of a member can undo. These are records that no member has and no member
-        will process, and outputs of input that is not committed."""
+        """Yield findings that no later step of a member can undo: records below the committed offset that no member has
+        processed or will process; with transactions also output of input that stays uncommitted."""
         if finding is not None:
             return
         committed = state.committed

@@ -100,9 +100,8 @@ def _all_alike(scope: Scope) -> Iterator[End]:
 
 
 def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
-    """Return True if all logs are equal and safe: they hold all sent records or none, and every acknowledged
-    and read one.
-    """
+    """Return True if all records are sent, and all logs are equal and safe: they hold all sent records or
+    none, and every acknowledged and read one. While a power loss is possible, they must be flushed."""
     first = logs[0]
     held = records(first.batches)
     if client.wrong or client.sent < scope.records or (held and not _is_whole(client, first)):
@@ -169,8 +168,7 @@ def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
     """Return True if a broker can neither lead next nor advance a high watermark, or if its log is whole
-    (`_is_whole`) and only brokers with whole logs can join its ISR.
-    """
+    (`_is_whole`) and only brokers with whole logs can join its ISR. False during a reassignment."""
     partition, role = metadata.partition, process.role
     if is_reassigned(partition):
         return False
@@ -214,8 +212,8 @@ def _is_known_rightly(
 ) -> bool:
     """Return True if a broker's view of replica `own` is safe.
 
-    Either the replica's log is whole; or the replica is in no ISR that the broker knows, and the broker's
-    recorded fetch position for it is not beyond its log end.
+    Either the replica's log is whole; or the broker's recorded fetch position for it is not beyond its log end, and
+    each ISR with it that the broker knows or proposes is of a leader epoch that the controller would refuse.
     """
     if _is_whole(client, log):
         return True

@@ -10,17 +10,17 @@ dropped. This requires leaders that fence (`fetch_fencing`) and that never lead 
 (`Rules.leads_once`); without one of them it is kept. A late request for the end of an epoch (before KIP-595) changes
 nothing at its leader, so only fetches are late.
 
-A late fetch matters seldom, but it matters. Without `broker_epoch_check` its leader proposes a follower that has lost
-records since that fetch: an invalid ISR that nothing else leads to. With all protections, three kills reach some states
-by late fetches alone: a dead follower is noted after another one, restarted since, was answered with the older high
-watermark.
+A late fetch matters seldom, but it matters. Without `broker_epoch_check` its leader proposes a follower that
+has lost records since that fetch: an invalid ISR that nothing else leads to. With all protections, some
+states with three kills are reached only by late fetches.
 
-**An answer that changed nothing at its leader is taken at once**; a change that `forgetting.py` drops is none. Taking
-it concerns the follower alone: all other steps between answer and taking are possible after both as well. If the
-follower first takes a step by which it drops the answer, or an invariant breaks in between, the request might as well
-not have been served. This requires followers that drop such answers (`match_responses`); without it every answer is
-kept until it is taken. An answer that changed its leader stays in flight: protections exist for the time between the
-leader's knowing and the follower's holding.
+**An answer that changed nothing at its leader is taken at once**; a change that `forgetting.py` drops does
+not count as one. Taking it concerns the follower alone: all other steps between answer and taking are
+possible after both as well. If the follower first takes a step by which it drops the answer, or an invariant
+breaks in between, the request might as well not have been served. This requires followers that drop such
+answers (`match_responses`); without it every answer is kept until it is taken. An answer to a request that
+changed its leader stays in flight, because other steps may depend on that change before the follower has
+taken the answer.
 
 A fused step counts as the number of single steps in it, so counterexamples are still the shortest.
 """
@@ -231,9 +231,9 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Return a group of steps that change the next fetch of broker `own`, extended. It also has the cell of the fetch
-    in flight, and the steps in which that fetch was sent before. A group that does not read the broker's log and
-    memory, or reads its fetch already, is returned unchanged."""
+    """Extend a group of steps that change the next fetch of broker `own`: add the cell of its fetch in flight, and for
+    each step also the outcome in which the old fetch was sent before the step (`Late`). A group that does not read the
+    broker's log and memory, or reads its fetch already, is returned unchanged."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:
         return group
@@ -278,10 +278,10 @@ def _requests_after(before: Request | None, after: Request | None, under_way: ob
 
 
 def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """Yield the states from which a step of a counterexample may start: a broker with its fetch in flight. First the
-    state as it is, but with `Late` around a request that the broker would not send now. Then, if an answer is in flight
-    and the broker runs, the state after it has taken the answer.
-    """
+    """Yield the states from which a step of a counterexample may start: a broker with its fetch in flight.
+    First the state as it is; but a request that the broker would not send now becomes `Late`, and no fetch,
+    or a late request that can have no effect, becomes the broker's next request. Then, if an answer is in
+    flight and the broker runs, the state after it has taken the answer."""
     now = next_request(broker)
     if isinstance(fetch, Request):
         yield broker, Late(fetch) if fetch != now and _counts(rules, fetch) else now

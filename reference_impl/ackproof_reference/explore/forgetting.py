@@ -1,8 +1,9 @@
 """Reductions that drop parts of a state which no invariant and no later step reads: fewer states, the same findings.
 
-The search keeps one of all states that behave alike. A dropped part changes no later step, whatever else happens,
-because epochs only grow. So each path of the full search is a path of this one, without the steps that had no effect.
-`Reductions.void` and `Reductions.memory` switch it; `tests/model/test_reductions.py` compares both.
+The search keeps one of all states that behave alike. A dropped part changes no later step, whatever else
+happens, because epochs only grow. So each path of the full search is a path of this one, without the steps
+that had no effect. `Reductions.void` and `Reductions.memory` switch them on; `tests/model/test_reductions.py`
+compares the searches with and without them.
 """
 
 from __future__ import annotations
@@ -213,8 +214,9 @@ def _of_proposal(value: object) -> Hashable:
 
 
 def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
-    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal, or the leader has newer
-    metadata or another role."""
+    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal in
+    `_NEVER_TAKEN`, a change that began another leader epoch, or an answer to a leader that has moved on to
+    newer metadata or another leader epoch."""
     if not isinstance(proposal, Altered):
         return
     role, decided = process.role, proposal.partition

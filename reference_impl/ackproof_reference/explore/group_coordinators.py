@@ -46,8 +46,9 @@ class CoordinatorSteps:
         self.rules, self.incidents, self.records = scope.rules, scope.incidents, scope.records
 
     def _settled(self, state: WorldState) -> WorldState:
-        """Return the state after the steps that nobody can tell apart from later ones: a member without the partition
-        joins again and learns its epoch, and records that nobody reads again are compacted."""
+        """Return the state after the steps whose time makes no difference, and which are therefore taken at
+        once: a member without the partition joins again and learns its epoch, and records that nobody reads
+        again are compacted."""
         group, members = state.group, state.members
         classic = self.rules.protocol is not GroupProtocol.CONSUMER
         for number, entry in enumerate(group.entries):
@@ -119,8 +120,8 @@ class CoordinatorSteps:
             yield "coordinator", f"gives member {number} a new epoch", answered, ()
 
     def _assign_to(self, state: WorldState, number: int, epoch: int) -> WorldState | None:
-        """Return the state in which a member has the partition and knows the committed offset; None while that waits
-        for a marker."""
+        """Return the state in which a member has the partition and knows the committed offset; None while
+        OffsetFetch waits for a transaction marker."""
         loaded = load_offsets(state.log)
         if self.rules.stable_fetch and loaded.pending:
             return None

@@ -33,7 +33,7 @@ class GroupIncidents(NamedTuple):
     lost_answers: bool = False
     """An answer does not reach its member, or the request does not reach the coordinator."""
     late_requests: bool = False
-    """A commit without an answer is taken by the coordinator after later ones."""
+    """The coordinator accepts a commit, which got no answer before, after later commits."""
     moves: bool = False
     """The coordinator moves to another broker."""
     lossy_log: bool = False
@@ -45,7 +45,7 @@ class Stage(IntEnum):
 
     IDLE = 0
     HANDED = 1
-    """It was handed the record before its position, and has not processed it."""
+    """It got the record before its position, and has not processed it."""
     PROCESSED = 2
     """It has processed the record before its position, and commits."""
     COMMITTED = 3
@@ -55,8 +55,9 @@ class Stage(IntEnum):
 
 
 class Member(NamedTuple):
-    """A group member's own state. `dirty`: it has something to commit: processed records, or with AT_DELIVERY those
-    that it was handed. `rival`: another member had a commit accepted during this assignment."""
+    """A group member's own state. `position`: number of the record that it takes next. `dirty`: it has
+    something to commit: processed records, or with AT_DELIVERY those that it got. `rival`: another member had
+    a commit accepted during this assignment."""
 
     alive: bool = False
     epoch: int = NO_EPOCH
@@ -76,8 +77,8 @@ class LateCommit(NamedTuple):
 
 
 class WorldState(NamedTuple):
-    """A state of the model of a consumer group. `processed`: for each record, True if it was processed with an effect.
-    `late`: a commit request in flight, or None."""
+    """A state of the model of a consumer group. `processed`: for each record, True if a member has processed it; with
+    transactions, only if the transaction was committed. `late`: a commit request in flight, or None."""
 
     group: GroupState
     log: OffsetsLog

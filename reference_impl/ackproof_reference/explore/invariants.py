@@ -59,8 +59,9 @@ def checks(scope: Scope) -> tuple[Group, ...]:
 def _complete(
     scope: Scope, broker: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Broken:
-    """Yield what broker `broker` breaks. Leader completeness: the leader of the newest epoch holds all acknowledged and
-    all read records. Valid ISR: a running broker that may be elected next, from the ISR or the ELR, holds them too."""
+    """Yield the invariants that broker `broker` breaks. Leader completeness: the leader of the newest epoch
+    holds all acknowledged and all read records, and with an idempotent producer none of them twice. Valid
+    ISR: a running, unfenced broker in the ISR or the ELR holds all read records."""
     partition, role = metadata.partition, process.role
     held = records(log.batches)
     if isinstance(role, Leader) and role.epoch == partition.leader_epoch:

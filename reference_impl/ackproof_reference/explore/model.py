@@ -136,11 +136,11 @@ class Model:
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
     """Turns a path of states into a counterexample for readers, if the steps of the model are not the steps to show."""
     ranked: bool = False
-    """True if states are equal that differ only in epochs of the same rank (`ranking.py`)."""
+    """True if states that differ in their epochs, but not in the order of these, count as equal (`ranking.py`)."""
     frugal: bool = False
     """True to drop a state if an earlier one differs in counters only and has at least as much of each: whatever is
     possible from the dropped state is possible from that one.
     """
     ends: Sequence[End] = ()
-    """Conditions that end the search: a state that fulfils one of them is neither continued from nor stored.
-    """
+    """Ends of the search: a state that fulfils all conditions of one of them is neither continued from nor
+    stored. An end with `kinds` applies only to a search that wants no other classes."""

@@ -158,8 +158,9 @@ def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process
 
 
 def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-    """Yield the step that the controller takes about a broker's session: it fences a dead broker; registers or unfences
-    a live one; or ends its controlled shutdown once it leads nothing."""
+    """Yield the steps that the controller takes about a broker's session: it fences a dead broker, registers
+    a fenced one that starts (unless `starts_unnoticed`), unfences one that has caught up, or ends a
+    controlled shutdown once the broker leads nothing."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up:
@@ -298,8 +299,8 @@ def _learn(
 def _producing(
     scope: Scope, own: int, budget: Budget, client: Client, log: Log, process: Process
 ) -> Iterator[Move]:
-    """Yield the steps in which the client sends a new record to a broker that believes it leads, or repeats one that
-    has no answer yet."""
+    """Yield the steps in which the client sends a new record to a broker that believes it leads, or repeats
+    one that is not acknowledged."""
     if not isinstance(process.role, Leader):
         return
     before = Broker(own, log, process)

@@ -245,9 +245,9 @@ def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writ
     """Return the model of controller election in ZooKeeper. At first all brokers have a session, and none is
     controller.
 
-    Classes of findings: `overwritten` (an older controller wrote the partition's state), `nobody` (no broker will ever
-    learn that there is no controller). `brokers`: number of brokers. `expiries`: how many sessions may expire.
-    `writes`: how many times a controller may write a new leader of the partition.
+    Classes of findings: `overwritten` (a controller overwrote the partition's state of a newer one), `nobody`
+    (no broker will ever learn that there is no controller). `brokers`: number of brokers. `expiries`: how
+    many sessions may expire. `writes`: how many times a controller may write a new leader of the partition.
     """
     everyone = tuple(range(brokers))
     members = tuple(3 + n for n in everyone)
@@ -279,8 +279,8 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """Yield a finding if there is no controller, and no broker with a live session has a watch that will fire. Nobody
-    would then start an election, because a dead broker may never return."""
+    """Yield a finding if there is no controller, and no broker with a live session has a notification of that
+    to handle. Nobody would then start an election, because a dead broker may never return."""
     del left
     told = [members[broker].fired for broker in ensemble.sessions]
     if ensemble.controller == NOBODY and told and not any(told):

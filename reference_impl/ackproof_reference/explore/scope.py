@@ -60,7 +60,8 @@ class Reductions(NamedTuple):
     memory: bool = True
     """Drop the parts of a broker's disk and memory that no later step reads (`forgetting.py`)."""
     fusing: bool = True
-    """Take a follower's request, the answer and taking it as one step if no state tells them apart (`fetching.py`)."""
+    """Combine a follower's request, the leader's answer and taking the answer into one step if no state tells
+    them apart (`fetching.py`)."""
     ranking: bool = True
     """Compare epochs by rank, and keep the state with more budget (`ranking.py`)."""
     ending: bool = True

@@ -52,8 +52,8 @@ class Finding(NamedTuple):
 
 @dataclass
 class Progress:
-    """Progress of a search. `states`: number of states found. `depth`: steps from the first state. `seconds`:
-    time spent searching, over all runs of the search."""
+    """Progress of a search. `states`: number of states found. `depth`: number of steps from the first state
+    to those that are visited now. `seconds`: time spent searching, over all runs of the search."""
 
     states: int = 0
     depth: int = 0
@@ -177,7 +177,7 @@ class Search:
             self._widen(cell)
 
     def _take_up_to(self, end: int) -> None:
-        """Visit the states of the present level before index `end`, and add the new states behind them.
+        """Visit the states of the present level before index `end`, and add the new states that their steps lead to.
 
         Raises `TooNarrowError` if a value needs a wider cell; `place` is then the index of the state to resume from.
         """
@@ -215,7 +215,8 @@ class Search:
         self.next_level.append(state)
 
     def _note_ahead(self, state: int, longer: Longer) -> None:
-        """Queue the states behind steps that count as several, for the level that many steps on."""
+        """Queue the states that longer steps lead to. A step that counts as n steps leads to the level n
+        steps deeper."""
         seen, alike = self.seen, self._admission.alike
         for count, differences, unsettled in longer:
             while len(self.ahead) < count:
@@ -287,7 +288,8 @@ class Search:
         self.renew()
 
     def way_to(self, state: int) -> list[StoryLine]:
-        """Return the shortest counterexample that leads to a visited state. Raises KeyError for any other state."""
+        """Return the shortest counterexample that leads to a state. Raises KeyError for a state that the
+        search has not found."""
         way = [state]
         while (parent := self.seen[way[-1]]) != way[-1]:
             way.append(parent)
@@ -332,7 +334,8 @@ class Search:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Switch the garbage collector off: states are integers and form no cycles, and it would scan them repeatedly."""
+    """Switch the garbage collector off inside a `with` block: states are integers and form no cycles, and it
+    would scan them repeatedly."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -379,7 +382,7 @@ def load(model: Model, path: Path, of: str) -> Search:
     """Return a saved search of the same model, ready to continue.
 
     Raises ValueError if `of` differs (with other rules the same states would have other next steps) or another version
-    wrote the file; for other broken files OSError, EOFError, KeyError or `pickle.UnpicklingError`.
+    wrote the file; for other broken files errors such as OSError, EOFError, KeyError or `pickle.UnpicklingError`.
     """
     with path.open("rb") as file:
         header = pickle.load(file)

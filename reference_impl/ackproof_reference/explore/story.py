@@ -73,10 +73,10 @@ def describe_decision(metadata: Metadata) -> str:
 
 
 def effects(before: Broker, after: Broker) -> str:
-    """Return what a step changed in a broker, from its state `before` to its state `after`: log end, high watermark,
-    ISR proposal.
+    """Return what a step changed in a broker, from its state `before` to its state `after`: a truncated log, a higher
+    high watermark, a new ISR proposal.
 
-    The text is to be appended to a sentence (`; its high watermark is now 2`); '' if nothing of these changed.
+    The text is to be appended to a sentence (`; its high watermark is now 2`); '' if there is none of these changes.
     """
     parts = []
     if after.log.end < before.log.end:

@@ -36,8 +36,8 @@ class _Counters:
             self.width += most.bit_length()
 
     def number(self, value: Iterable[int]) -> int:
-        """Return the counters packed into one integer. Raises ValueError if a counter exceeds its value in the first
-        state."""
+        """Return the counters packed into one integer. Raises ValueError if a counter is negative, or needs
+        more bits than its value in the first state."""
         number = 0
         for (shift, mask), count in zip(self.fields.values(), value, strict=True):
             if not 0 <= count <= mask:
@@ -46,7 +46,7 @@ class _Counters:
         return number
 
     def value(self, number: int) -> Hashable:
-        """Return the value of the counters that `number` packed into an integer. Counters whose bits were cleared
+        """Return the counters that are packed into the integer `number`. Counters whose bits were cleared
         (`mask`) are 0."""
         made = self.made.get(number)
         if made is None:
@@ -84,8 +84,8 @@ class Cells:
     def number(self, cell: int, value: Hashable) -> int:
         """Return the number that stands for a value of a cell; a value without a number gets the next free one.
 
-        Raises `TooNarrowError` if the cell has too few bits for the number, ValueError if a counter exceeds its value
-        in the first state.
+        Raises `TooNarrowError` if the cell has too few bits for the number, ValueError if a counter is
+        negative or needs more bits than its value in the first state.
         """
         numbers = self.numbers[cell]
         number = numbers.get(value)
@@ -127,9 +127,9 @@ class TooNarrowError(Exception):
 
 
 def places_of_parents(seen: dict[int, int]) -> array[int]:
-    """Return the position of each state's parent in the order in which states were found. Meanwhile the positions
-    replace the parents in `seen`, because a second table would be as large as the first.
-    """
+    """Return the position of each state's parent in the order in which states were found. During the call the
+    positions replace the parents in `seen`, because a second table would be as large as the first; afterwards
+    `seen` is as before."""
     parents = list(seen.values())
     seen.update(zip(seen, range(len(seen)), strict=True))
     places = array("Q", map(seen.__getitem__, parents))
@@ -153,8 +153,8 @@ Longer = tuple[tuple[int, tuple[int, ...], Unsettled], ...]
 Steps = tuple[()] | tuple[tuple[int, ...], Unsettled, Longer]
 """Cached steps of a row, as differences to add to a packed state; empty: no step.
 
-First those after which no group has a step at once; then those after which groups may have one; then steps
-that count as several, with their count.
+First the steps that no step of a group with `at_once` follows; then those that such a step may follow, with
+these groups; then steps that count as several, with their count.
 """
 
 Broken = Callable[[str, str, int], None]
@@ -164,7 +164,8 @@ Broken = Callable[[str, str, int], None]
 _Sorted: TypeAlias = tuple[dict[int, None], dict[int, tuple[AtOnce, ...]]]
 """Steps that count as the same number of steps, as differences to add to a packed state.
 
-First those after which no group has a step at once, then those after which the named groups may have one.
+First the steps that no step of a group with `at_once` follows, then those that such a step may follow, with
+these groups.
 """
 
 
@@ -290,8 +291,8 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Return two things: the plain differences, and the others by the groups that may follow them at once. Equal
-        lists share one object."""
+        """Return the plain differences, and the others by the groups that may have a step at once after them.
+        Equal lists share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:

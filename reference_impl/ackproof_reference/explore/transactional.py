@@ -192,8 +192,8 @@ def _sends(app: _App, partition: int, coordinator: Transaction) -> _App:
 def _ended(app: _App, how: str, decided: Transaction | None = None) -> _App:
     """Return the client after its transaction, with the epoch of its next one.
 
-    This is the epoch in the answer; or the client requests a new epoch if the fate of a record is unknown
-    (KIP-360).
+    With `version` 2 this is the epoch that the coordinator decided. Else the epoch stays; or it is -1, so
+    that the client requests a new one, if a record is still in flight (KIP-360).
     """
     ended = app._replace(sent=(), acked=(), ended=(*app.ended, how))
     if decided is None:

@@ -34,7 +34,7 @@ class _Clients(Virtual[ClientT]):
 
 @does(KillClient)
 class _KillClientRun(_Clients[KillClient]):
-    """Kill clients with SIGKILL; new clients replace them."""
+    """Kill clients with SIGKILL; healing starts new clients in their place."""
 
     def inject(self) -> str:
         for host in self.chosen():

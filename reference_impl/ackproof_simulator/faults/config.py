@@ -192,8 +192,8 @@ class _VotersRun(Virtual[RemoveController]):
         return f"asked a broker to remove controller {self.node} from the quorum"
 
     def _ask(self, after_s: float, *, joins: bool) -> None:
-        """Change the voters as soon as the quorum can commit that: the node `joins`, or leaves. It is tried for
-        `WITHIN_S` seconds at most."""
+        """Add the node to the voters (`joins`) or remove it, as soon as the quorum can commit that. The first
+        attempt is `after_s` seconds from now or a little later; after `WITHIN_S` seconds it gives up."""
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
         quorum = self.world.control.quorum
 

@@ -1,7 +1,7 @@
 """Faults of disks: failing log dirs, truncated logs, deleted checkpoints, moves between log dirs, disks that stall.
 
-Nothing can be written to a failed log dir, so its replicas are served no more. A fault of files is simulated by the
-offsets that the log loses. The witness of a stalling disk is a timed write by the simulator.
+Nothing can be written to a failed log dir, so its replicas are served no more. A truncated log loses its last batches,
+a deleted checkpoint the high watermarks. Timed test writes confirm that a disk stalls.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class _LogDirRun(DownRun[LogDirFault]):
         self.world.clock.call_after(wait, self._report_failed_dir, node, lost)
 
     def _report_failed_dir(self, node: int, lost: list[PartitionRun]) -> None:
-        """Report a failed log dir to the controller: replicas in it are offline (handleDirectoriesOffline, KIP-858).
-        Tries again later without a controller; does nothing if the process has ended."""
+        """Report a failed log dir to the controller: replicas in it are offline (handleDirectoriesOffline, KIP-858). If
+        the broker does not reach the active controller, try again later. Do nothing if the process has ended."""
         control = self.world.control
         if self.host(node).life != self.lives[node]:
             return
@@ -108,9 +108,8 @@ class _LogDirRun(DownRun[LogDirFault]):
 
 
 def _which_dir(fault: LogDirFault, world: World, node: int) -> int:
-    """Return the number, from 0, of the log dir of `node` that a fault aims at: the named one, or that of the
-    target's partition.
-    """
+    """Return the number, from 0, of the log dir of `node` that a fault aims at: the named one, else that of the
+    target's partition, else 0."""
     if fault.dir is not None:
         return fault.dir - 1
     role = fault.target
@@ -159,8 +158,8 @@ class _TruncateRun(DownRun[TruncateSegment]):
 
 @does(DeleteCheckpoint)
 class _CheckpointRun(DownRun[DeleteCheckpoint]):
-    """Kill brokers and delete a checkpoint file. Without high watermarks a broker restarts at its logs' start
-    offsets.
+    """Kill brokers and delete a checkpoint file. Without the file of high watermarks, a restarted broker takes the
+    start offset of each log as its high watermark.
 
     The other checkpoint files have no effect here: recovery after a kill rebuilds what they contain.
     """
@@ -175,8 +174,8 @@ class _CheckpointRun(DownRun[DeleteCheckpoint]):
 
 @does(MoveLogDir)
 class _MoveDirRun(Virtual[MoveLogDir]):
-    """Move replicas to the next log dir of their broker. After the copy, the broker reports the new dir to the
-    controller."""
+    """Move a partition's replicas to the next log dir of their brokers. After the copy, each broker reports its new dir
+    to the controller (not in ZooKeeper mode)."""
 
     def inject(self) -> str:
         self.must_run()
@@ -233,8 +232,8 @@ class SlowDiskRun(Virtual[SlowDisk]):
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0
-    """Limit in seconds, as on real brokers: three times the longest stall, and the time for a first freeze.
-    """
+    """Seconds for the effect and for the recovery: three times the longest stall that an experiment may ask for, and 3
+    s for the first freeze, as on real brokers."""
 
     over = is_still = False
     error = ""
@@ -289,7 +288,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.longest[node] = max(self.longest[node], took)
 
     def is_in_effect(self) -> bool:
-        """Return True if a test write waited at least half of `stall` on every node."""
+        """Start test writes, and return True if on every node one has waited at least half of `stall`."""
         self._probe()
         self.witness = "; ".join(
             f"a write and fsync where node {node} has its log took {took / SECOND:.2f} s"
@@ -310,7 +309,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self._thaw()
 
     def healed(self) -> bool:
-        """Return True if test writes do not wait any more, and the nodes' replicas are in sync."""
+        """Return True if test writes do not wait any more, the nodes answer, and their replicas are in sync."""
         self._probe()
         self.witness = "a write and fsync took 0 ms; in the ISR of all its partitions"
         fast = not self.probing and all(

@@ -16,7 +16,8 @@ LinksT = TypeVar("LinksT", bound=LinkFault)
 
 @does(LinkFault)
 class _LinksRun(Virtual[LinksT]):
-    """Disturb the connections that a fault names, and those that its clients open later.
+    """Disturb the connections that a fault names, also after they have been opened again. A client that starts during
+    the fault is not affected.
 
     Effects, by kind: connections are closed and refused; packets are held until the healing; packets are
     delayed; some are lost and sent again; bandwidth is limited; a large packet never arrives and blocks later

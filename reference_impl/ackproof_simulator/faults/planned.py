@@ -71,7 +71,8 @@ class _ReassignRun(Virtual[MoveT]):
         return bool(now.adding or now.removing)
 
     def all_in_sync(self, replicas: Sequence[int]) -> bool:
-        """Return True if exactly these replicas hold the partition, and all are in the ISR and have a log."""
+        """Return True if no reassignment is under way, exactly these replicas are assigned and in the ISR, and each of
+        them leads or follows."""
         now = self.partition.image.partition
         return (
             not self.goes_on()
@@ -96,7 +97,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
     def heal(self) -> str:
         """Cancel the reassignment; return what was done, in words.
 
-        Raises `FaultNotConfirmed` if it is already complete.
+        Raises `FaultNotConfirmed` if it is already complete, or if no controller or broker can be asked; `NotYet` while
+        the active controller's disk is frozen.
         """
         self.partition.throttle = 0
         if not self.goes_on():
@@ -109,8 +111,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
         return "cancelled it"
 
     def healed(self) -> bool:
-        """Return True if the partition has the replicas that it had before, in any order: Kafka does not restore the
-        order."""
+        """Return True if the partition has the replicas that it had before, all in sync. They may be in another order,
+        which Kafka does not restore."""
         return self.all_in_sync(self.before.replicas)
 
 
@@ -159,9 +161,9 @@ class _DecommissionRun(DownRun[Decommission]):
 
     def _target(self, partition: PartitionRun, held: Mapping[int, int]) -> tuple[int, ...]:
         """Return the partition's new assignment: each replica on a leaving broker moves to the broker with the fewest
-        replicas.
+        replicas, of those that have no replica of this partition.
 
-        `held`: number of replicas by broker. Raises `FaultNotConfirmed` if no broker can take one.
+        `held`: number of replicas by staying broker. Raises `FaultNotConfirmed` if no broker can take one.
         """
         counted = dict(held)
         replicas = list(partition.image.partition.replicas)
@@ -200,8 +202,8 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class _RollingRun(RestartRun[RolloutT]):
-    """Restart nodes one after the other, each when the node before it is ready and, with `await_isr`, all ISRs are
-    full. The first restart is the injection."""
+    """Restart nodes one after the other. Each restart begins `rest` seconds after the node before it is ready and, with
+    `await_isr`, all ISRs are full. `inject` begins the first restart."""
 
     WITHIN_S: ClassVar[float] = 600.0
 
@@ -241,7 +243,7 @@ class _RollingRun(RestartRun[RolloutT]):
             self.later(0.05, self._look, node)
 
     def is_in_effect(self) -> bool:
-        """Return True if the first node runs again, as a new process."""
+        """Return True if the first node runs as a new process, and is back in the cluster."""
         first = self.nodes[0]
         return self.host(first).life != self.lives[first] and self.world.control.ready(first)
 
@@ -252,9 +254,8 @@ class _RollingRun(RestartRun[RolloutT]):
 
 @does(Upgrade)
 class _UpgradeRun(_RollingRun[Upgrade]):
-    """Upgrade nodes one after the other; each follows its new release's rules from its start. At the end
-    raise feature levels.
-    """
+    """Upgrade nodes one after the other; each follows its new release's rules from its start. At the end raise the
+    feature levels, if the fault says `finalise`."""
 
     raised = False
 
@@ -290,8 +291,8 @@ class _UpgradeRun(_RollingRun[Upgrade]):
         )
 
     def healed(self) -> bool:
-        """Return True if all nodes run the new release and are healthy. The first time that they are, the feature
-        levels are raised."""
+        """Return True if all nodes run the new release and are healthy. The first time that they are, raise the feature
+        levels if the fault says `finalise`."""
         if not super().healed():
             return False
         if self.fault.finalise and not self.raised:

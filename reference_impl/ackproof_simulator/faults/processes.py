@@ -84,7 +84,7 @@ class _PowerRun(DownRun[PowerLoss]):
 
 @does(EmptyDisk)
 class _EmptyRun(DownRun[EmptyDisk]):
-    """Kill brokers and empty their disks: they come back with their ids and no data."""
+    """Kill brokers and empty their logs of the experiment's topics. They come back with their ids."""
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -155,7 +155,7 @@ class _PauseRun(Virtual[SpecT]):
         return f"SIGCONT to {self.names()}"
 
     def healed(self) -> bool:
-        """Return True if the nodes answer. A node that another fault has killed meanwhile does not count."""
+        """Return True if the nodes answer. A node whose process has ended meanwhile does not count."""
         return all(
             self.world.control.ready(node) or self.host(node).life != self.lives[node] for node in self.nodes
         )
@@ -272,9 +272,9 @@ class _QuorumRun(Virtual[LoseQuorum]):
 class _ClockRun(Virtual[ClockJump]):
     """Shift a node's wall clock, by which it measures the lag of followers and the age of its own requests.
 
-    After a jump forwards, requests in flight count as timed out, and the node connects again (NetworkClient). An active
-    controller believes that it has not heard from the quorum for too long, and resigns
-    (LeaderState.timeUntilCheckQuorumExpires).
+    After a jump forwards by at least `REQUESTS_S`, requests in flight count as timed out, and the node connects again
+    (NetworkClient). After one by at least 1.5 times controller.quorum.fetch.timeout.ms, an active controller believes
+    that it has not heard from the quorum for too long, and resigns (LeaderState.timeUntilCheckQuorumExpires).
     """
 
     REQUESTS_S: ClassVar[float] = 30.0

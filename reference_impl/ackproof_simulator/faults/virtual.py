@@ -29,8 +29,7 @@ class NotYet(FaultNotConfirmed):
 
 class Virtual(Generic[SpecT]):
     """Base class of simulated faults. `aim`: the nodes that hold each role of the fault. `inject` raises
-    `FaultNotConfirmed` if there is nothing to break.
-    """
+    `FaultNotConfirmed` if there is nothing to break, `NotYet` if it must be called again."""
 
     WITHIN_S: ClassVar[float] = 60.0
     """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""

@@ -31,7 +31,7 @@ PLACEHOLDER: Final = "{settings}"
 
 
 def installed_library(release: str = "") -> ClientLibrary:
-    """Return the client library of a user's program. `release`: name of the program. No version is known."""
+    """Return the library `command`, with the program's name (`release`) as version: no other is known."""
     return ClientLibrary(COMMAND, release)
 
 
@@ -41,8 +41,8 @@ def writes_ledger() -> bool:
 
 
 def fill_in(command: Sequence[str], settings: Mapping[str, object]) -> list[str]:
-    """Return the command line with `{settings}` replaced by all settings as a JSON object. `{NAME}` is replaced by the
-    setting of that name if it is a text."""
+    """Return the command line with each argument `{settings}` replaced by all settings as a JSON object.
+    Within other arguments, `{NAME}` is replaced by the setting of that name if it is a text."""
     texts = {f"{{{name}}}": value for name, value in settings.items() if isinstance(value, str)}
     texts[PLACEHOLDER] = json.dumps(settings, separators=(",", ":"))
     return [_replaced(argument, texts) for argument in command]

@@ -130,7 +130,7 @@ class Report:
 
 
 def events_of(role: Role) -> tuple[EventName, ...]:
-    """Return the events that a program with this role may print."""
+    """Return the events that the check expects of a program with this role. Other events are optional."""
     common = (EventName.STARTED, EventName.STOPPING, EventName.CLOSED)
     own = {
         Role.PRODUCER: NEEDED[3],
@@ -202,8 +202,8 @@ def _against(
 
 
 def _sends(told: Sequence[Sequence[ProgramEvent]], written: Sequence[Row]) -> Iterator[Breach]:
-    """Yield a breach for each partition that has more records (`written`) than the instances told attempts, and for
-    acknowledged offsets without a record."""
+    """Yield a breach for each partition that has more records (`written`) than the instances printed
+    attempts, and one for acknowledged offsets without a record."""
     attempts = Counter[int]()
     acked: set[tuple[int, int]] = set()
     for own in told:
@@ -247,8 +247,8 @@ def _commits(events: Sequence[ProgramEvent], committed: Mapping[TopicPartition, 
 
 
 def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Iterator[Breach]:
-    """Yield a breach for records that the program must have got and did not tell as delivered: for a reader all, for a
-    service those below its committed offset."""
+    """Yield one breach if the program must have got records and printed no `delivered` for them: for a reader
+    all records of the topic, for a service those below its committed offset."""
     told = {
         (event.place.partition, event.offset)
         for event in events

@@ -97,15 +97,15 @@ class BreachKind(StrEnum):
     ANSWER = "answer"
     """A second result of one attempt or commit, or the result of none."""
     UNDELIVERED = "undelivered"
-    """A record was told as processed and not as delivered."""
+    """A record was reported as processed and not as delivered."""
     ORDER = "order"
     """An event before `started` or after `closed`, or an end without `closed`."""
     UNFLUSHED = "unflushed"
-    """Records were sent before their attempts were told."""
+    """Records were sent before their attempts were printed."""
     UNTOLD = "untold"
-    """Records were committed past, or are in the topic, and were not told as delivered."""
+    """Records were committed past, or are in the topic, and were not reported as delivered."""
     COMMIT = "commit"
-    """The group has other offsets than those that were told."""
+    """The group has other committed offsets than those that were printed."""
     STOP = "stop"
     """The program did not end cleanly when it was asked to."""
 
@@ -146,10 +146,10 @@ class ProgramEvent:
     value: str = ""
     timestamp_ms: int = -1
     identity: tuple[int, int] = (-1, -1)
-    """Producer and seq of a record that a member was handed."""
+    """Producer and seq of a record that a member got; -1: unknown."""
     batch: int = -1
     origin_offset: int = -1
-    """Where a reset began."""
+    """The position before a reset; -1: nothing was committed."""
     epoch: int = -1
     member: str = ""
     generation: int = -1
@@ -170,8 +170,8 @@ def _text(name: str, default: str | None = None) -> Callable[[Fields], str]:
 
 
 def _result_offset(data: Fields) -> int:
-    """Return the field `o` (offset) of a result; -1 if it is missing and the result has an error. Else `WrongField` is
-    raised."""
+    """Return the field `o` (offset) of a result; -1 if it is missing and the result has an error. Raises
+    `WrongField` if it is missing without an error, or is no number."""
     return read_number(data, "o", -1 if read_text(data, "x", "") else None)
 
 

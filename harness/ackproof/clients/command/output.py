@@ -26,7 +26,7 @@ from ackproof.rundir.payload import HEADER, decode
 from ackproof.rundir.service import OUTPUT
 
 LAST_WORDS: Final = 500
-"""So many characters from the end of a program's errors are kept."""
+"""Number of characters that are kept from the end of a program's standard error."""
 _READ_IDLE_S: Final = 15.0
 _SINK_S: Final = 120.0
 _BATCH: Final = 1000
@@ -82,9 +82,9 @@ def read_output(
 ) -> tuple[list[OutputRow], str]:
     """Read each partition of `places` from its beginning, or from `starts`, to just before the offset given there.
 
-    `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: give up after so many
-    seconds without a record. Return the rows (producer, seq, partition, offset), and why the read is incomplete ('' if
-    it is complete). Raises KafkaException if the consumer cannot be made.
+    `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: seconds
+    without a record after which it gives up. Return the rows (producer, seq, partition, offset), and why the
+    read is incomplete ('' if it is complete). Raises KafkaException if the consumer cannot be made.
     """
     config = {
         **(hidden or {}),

@@ -73,8 +73,9 @@ class Service(Instances):
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
         """Wait until the group has committed the end of the input, and the output has not grown for 3 s.
 
-        Gives up without an error after `settle` + 3 seconds, or once an instance has died. Return (topic, partition,
-        high watermark) of the input.
+        Before that it waits up to 15 s until the input is at rest. Gives up without an error after `settle` +
+        3 more seconds, or once an instance has died. Return (topic, partition, high watermark) of the input
+        partitions whose leaders answered.
         """
         spec = self.spec
         goal, _ = await_ends(cluster, spec.input, self._partitions, _GOAL_S)
@@ -131,8 +132,8 @@ class Service(Instances):
 
 
 def start_service(spec: ExperimentSpec, run: CaseDir, tag: RunTag, bootstrap: str) -> Service | None:
-    """Start the experiment's service; return None if it has none. Its processes carry the marks `tag`, by which a
-    failed run ends them. Raises `BadInput`."""
+    """Start the experiment's service; return None if it has none. Its processes carry the marks `tag`, by
+    which a failed run ends them. Raises `BadInput` for a program that cannot be started."""
     if spec.workload.service is None:
         return None
     service = spec.workload.service

@@ -90,8 +90,8 @@ def client_command(
     """Return the command line of a client of this release with this settings file. Fetches the client's jars and makes
     its archive if the cache lacks them.
 
-    `role`: `producer` or `reader`. `buffer_bytes`: size of a producer's buffer. Raises `BadInput`, `MissingTool`,
-    `ProvisionFailed`, and `AckproofError` if the archive cannot be made.
+    `role`: `producer`, `reader`, `member` or `share`. `buffer_bytes`: size of a producer's buffer. Raises
+    `BadInput`, `MissingTool`, `ProvisionFailed`, and `AckproofError` if the archive cannot be made.
     """
     java = find_java()
     archive = client_archive(release, java)

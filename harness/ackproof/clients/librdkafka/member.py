@@ -81,7 +81,8 @@ class MemberProcess:
         self.group = self._join()
 
     def run(self) -> int:
-        """Work until asked to stop; then leave the group. Return the exit status. Raises `MemberFailed`, and
+        """Work until asked to stop; then leave the group. Return the exit status. Ends the process with
+        `EXIT_STUCK` if the library does not close within `_CLOSE_S`. Raises `MemberFailed`, and
         KafkaException for an error after which the library cannot go on."""
         while not self.stop.is_set():
             messages = self.group.client.consume(self.settings.batch, _WAIT_S)
@@ -300,9 +301,9 @@ class MemberProcess:
     def _abort(self, producer: Producer, number: int, error: KafkaError, begins: Mapping[Place, int]) -> None:
         """Abort a transaction that failed, and go back to the committed offsets.
 
-        What the error says of itself does not decide: a transaction that timed out fails with _STATE. After a fatal
-        error, and while the call that failed is in progress in the library (a retriable error), the outcome is unknown,
-        and another producer with the transactional id takes over.
+        It is aborted after any error that is neither fatal nor retriable, also if the library does not ask for that: a
+        transaction that timed out fails with _STATE. After a fatal error, after a retriable one (the library still has
+        the call in progress), and if the abort fails, another producer with the transactional id takes over.
         """
         aborted = False
         try:
@@ -350,8 +351,8 @@ def _insist(call: Callable[[], None]) -> None:
 
 
 def _listen(stop: threading.Event, pace: Pace) -> None:
-    """Follow standard input: `stop` sets `stop`; `record_time SECONDS` changes the pace, `record_time` alone undoes it.
-    The end of input means that the harness is gone."""
+    """Follow standard input: `stop` sets `stop`; `record_time SECONDS` changes the pace, `record_time` alone
+    undoes it. At the end of input the harness is gone, and the process ends with `EXIT_ORPHAN`."""
     usual_s = pace.record_s
     for line in sys.stdin:
         word, _, seconds = line.strip().partition(" ")

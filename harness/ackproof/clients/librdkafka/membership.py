@@ -161,8 +161,8 @@ class Membership:
         """Ask the coordinator for the group's committed offsets of these partitions, and print them; -1: none is
         committed.
 
-        Without an answer for `_POSITIONS_S` seconds, every value is `OFFSET_STORED`: the library looks up the offset
-        later.
+        Without an answer for `_POSITIONS_S` seconds, or once the member is asked to stop, every value is
+        `OFFSET_STORED`: the library looks up the offset later.
         """
         places = list(map(place_of, parts))
         until = time.monotonic() + _POSITIONS_S
@@ -191,9 +191,9 @@ class Membership:
             self.client.assign(parts)
 
     def _place(self, place: Place, why: str) -> bool:
-        """Set the position of a partition that has none in the log, and print it. Return False if that must wait: its
-        leader or the coordinator does not answer, or the member is stopping. Raises `MemberFailed` if the settings say
-        so."""
+        """Set the position of a partition that has none in the log, and print it. Return False if that must
+        wait: its leader or the coordinator does not answer, or the member is stopping. Raises `MemberFailed`
+        if the settings allow no reset."""
         position = self.positions[place]
         if position == OFFSET_STORED or self._stop.is_set():
             return False

@@ -1,8 +1,9 @@
 """A producer process: ``python -m ackproof.clients.librdkafka.producer SETTINGS.json``.
 
-One thread sends and serves delivery reports. Every send is in the journal before the library sees it; every report is
-in the journal and in the shared counters before the next is served. It exits with 0 if it was asked to stop and closed
-cleanly, and with `EXIT_RESET` after a fatal error of the library.
+One thread sends and serves delivery reports. Every send is in the journal before the library sees it. Reports
+are written to the journal and to the shared counters while they are served, acknowledgements many at a time
+(`reports`). It exits with 0 if it was asked to stop and closed cleanly, and with `EXIT_RESET` after a fatal
+error of the library, or if a transaction could not be begun or ended.
 """
 
 from __future__ import annotations
@@ -159,8 +160,8 @@ class ProducerProcess:
         self.converter = Converter(settings, self.journal, self.ledger, starts)
 
     def run(self) -> int:
-        """Send until asked to stop or until the client is dead, and close the ledger. Return the exit status:
-        `EXIT_CLEAN`, or `EXIT_RESET` if the client is dead."""
+        """Send until asked to stop or until the library's client cannot be used any more, and close the ledger. Return
+        the exit status: `EXIT_CLEAN`, or `EXIT_RESET` if the client could not be used any more."""
         joined = self.transactions is None or self.transactions.join()
         self.counters.stage = ClientState.READY
         if joined:

@@ -1,11 +1,13 @@
 """A reader process: ``python -m ackproof.clients.librdkafka.reader SETTINGS.json``.
 
 It assigns itself all partitions of its settings, joins no group, and writes every record that it gets. A live reader
-starts at the beginning and reads until it is asked to stop. The final reader reads each partition from its start until
-its position reaches its end, and leaves `result.json`.
+starts at the beginning of the log, or at its group's committed offsets, and reads until it is asked to stop. The final
+reader reads each partition from the start offset to the end offset of its settings, and writes `result.json`. It gives
+up if it makes no progress for `idle_s` seconds.
 
-A reader never skips silently: it runs with auto.offset.reset=error. If its position is not in the log any more (the log
-was truncated, or retention passed it), it writes an event and resumes under a new assignment number (`resume_offset`).
+No reader skips records silently: it runs with auto.offset.reset=error. If the position of a live reader is not in the
+log any more (the log was truncated, or retention passed it), the reader writes an event and resumes under a new
+assignment number (`resume_offset`).
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ from ackproof.rundir.payload_bulk import BulkDecoder
 
 _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
-"""Longest time in seconds for which `consume` waits for a full batch. The counters lag by at most this."""
+"""Longest time in seconds for which `consume` waits for a full batch."""
 _QUIET_S: Final = 0.4
 """A reader that was asked to stop closes after this many seconds without a record, if it does not know the log ends."""
 _STUCK_S: Final = 1.5
-"""Like `_QUIET_S` if it knows the log ends: only control records are left, or the broker withholds records."""
+"""Like `_QUIET_S`, for a reader that knows the log ends. It then expects no more records: only control records are
+left, or the broker withholds records."""
 _DRAIN_S: Final = 5.0
 """Longest time for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
@@ -80,7 +83,8 @@ class ReaderProcess:
         starts = (-1,) * len(settings.places) if settings.ends is None else settings.starts
         self.positions = np.array(starts, np.int64)
         self.reached = np.array(starts, np.int64)
-        """Like `positions`, but also after offsets without a record (control records), if the library reports these."""
+        """Like `positions`, but never lower than before. It includes control records at the end of a partition, which
+        librdkafka reports to the final reader only."""
         self.counts = np.frombuffer(self.counters.counts, np.int64)
         self.assignment = settings.share - 1
         self.read_seq = settings.first_read_seq
@@ -93,16 +97,19 @@ class ReaderProcess:
         )
         self.commit_at = math.inf if settings.commit_s is None else time.monotonic() + settings.commit_s
         self.commit: tuple[int, list[tuple[str, int, int]]] | None = None
-        """The commit that has no answer yet: its time in ns, and (topic, partition, offset) of each partition."""
+        """The commit that has no answer yet, None without one: its start in ns since the run's start, and (topic,
+        partition, offset) of each partition."""
         self.give_up_at = math.inf
         self.due: tuple[int, list[tuple[str, int, int]]] | None = None
-        """The next commit: how many buffers the ledger must have before it, and the offsets."""
+        """The next commit, None if none is due: how many buffers must be in the ledger first, and the offsets as
+        above."""
         callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 
     def run(self) -> int:
-        """Read until asked to stop, or to the ends of the final read; then close the ledger. Return the exit status,
-        `EXIT_CLEAN`. Raises KafkaException for a fatal error of the library, OSError if a file cannot be written."""
+        """Read until asked to stop; a final reader also ends at its end offsets, or without progress for `idle_s`. Then
+        write the last ledger part, and return the exit status `EXIT_CLEAN`. Raises KafkaException for an error of the
+        library that is fatal or concerns none of the partitions, OSError if a file cannot be written."""
         if not self.settings.from_committed or self._start_at_committed():
             self._assign()
         self.counters.stage = ClientState.READY
@@ -180,7 +187,8 @@ class ReaderProcess:
         temporary.replace(self.folder / "result.json")
 
     def _step(self) -> int:
-        """Consume one batch and add it to the ledger. Return how many records it had."""
+        """Consume one batch into the buffer. Then resume, commit and write a ledger part if that is due. Return how
+        many records the batch had."""
         messages = self.client.consume(_BATCH, _WAIT_S)
         read_ns = self._now_ns()
         stamps = timestamps_ms(messages)
@@ -224,7 +232,7 @@ class ReaderProcess:
     def _commit(self) -> None:
         """Commit the positions whose records are in the ledger. `_on_commit` gets the answer.
 
-        If rows are still on their way to the ledger, a later step commits. Otherwise a reader killed in between would
+        If rows are still on their way to the ledger, a later call commits. Otherwise a reader killed in between would
         have committed records that no ledger shows. A commit without an answer is repeated after `_ANSWER_S`.
         """
         now = time.monotonic()
@@ -251,7 +259,7 @@ class ReaderProcess:
 
     def _on_commit(self, error: KafkaError | None, answers: list[ClientPartition]) -> None:
         """Write a line with the result of a commit: its first error, '' if every partition was committed. An answer to
-        a commit that was given up is ignored."""
+        a commit that was given up is ignored. After an error the next commit is due at once."""
         if self.commit is None:
             return  # this commit was given up
         begun_ns, committed = self.commit
@@ -308,7 +316,7 @@ class ReaderProcess:
 
     def _resume(self) -> None:
         """Resume all partitions whose position left the log, and write an event for each. If a leader does not answer,
-        a later call resumes the rest."""
+        nothing is assigned before a later call gets the remaining answers."""
         for number, cut in list(self.resets.items()):
             place = self.settings.places[number]
             try:

@@ -1,11 +1,11 @@
 """Delivery reports of librdkafka, written into the journal and the counters.
 
 Acknowledgements are collected while reports are served and written together: at a high rate a report then costs a third
-of what it costs alone. Nothing waits: the producer settles each time after it served reports, and a long serving
-settles in between.
+of what it costs alone. They are written each time after the producer has served reports, and during a long serving
+after each `_MOST` acknowledgements.
 
-Some errors mean `failed` only if the record was sent once. If its age does not show that, it is indeterminate at first
-and decided by the next statistics (`LeaderEpochs`).
+Some errors mean `failed` only if the record was sent once. If the record's age does not show that, its outcome is
+indeterminate at first. The next statistics decide it (`LeaderEpochs`).
 """
 
 from __future__ import annotations
@@ -54,14 +54,13 @@ class _EpochSpan:
 
 
 class LeaderEpochs:
-    """Leader epochs of each partition as the library's statistics show them, to tell if a leader changed
-    meanwhile.
+    """Leader epochs of each partition as the library's statistics show them. They tell if the leader changed between
+    the send of a record and its report.
 
     With retries=0 librdkafka still sends a record again after NOT_LEADER_OR_FOLLOWER and similar errors
-    (`adapter.resend_after_s`). Kafka gives such an answer after an append only if the partition has another
-    leader by then, with another epoch; and the client sends again only to a leader that it knows. So if a
-    partition had one epoch from before the send until after the report, no earlier send of the record was
-    appended. Epochs never go down.
+    (`adapter.resend_after_s`). Kafka gives such an answer after an append only if the partition has another leader by
+    then, with another epoch; and the client sends again only to a leader that it knows. So if a partition had one epoch
+    from before the send until after the report, no earlier send of the record was appended. Epochs never go down.
     """
 
     def __init__(self, places: Sequence[TopicPartition]) -> None:
@@ -100,7 +99,8 @@ class LeaderEpochs:
 
 @dataclass(frozen=True)
 class _TombstoneReport:
-    """Delivery report of a tombstone. `payload`: the value, with the record's identity, that was replaced by null."""
+    """Delivery report of a tombstone or of a JSON document. `payload`: the bytes that hold the record's identity. The
+    record's own value is null or the document."""
 
     payload: bytes
     message: Message
@@ -260,7 +260,7 @@ class DeliveryReports:
 
     def _decide(self, matrix: Matrix, row: Numbers, at_ns: int) -> list[int]:
         """Change the outcome of these rows of a chunk from INDETERMINATE to FAILED where the partition kept its leader
-        epoch between send and report: such a record was sent only once.
+        epoch between send and report: no earlier send of such a record was appended.
 
         Rows that were reported at `at_ns` or later stay undecided, and are returned.
         """

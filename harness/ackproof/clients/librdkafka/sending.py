@@ -1,11 +1,11 @@
-"""Hands the records and transactions of a producer to librdkafka.
+"""Sends the records and transactions of a producer with librdkafka.
 
 Every send is in the journal before the library sees it. If the library's queue is full, the record is offered again
 after reports were served. A record that the library refuses for another reason is a failed attempt.
 
 At full speed the records of a block are sent partition by partition, in order of seq within each: a record and its
-report then take a third less processor time than with a call of their own. Such records share one `sent`, the time of
-the call. The seqs of a ledger have no gaps, however its producer ends.
+report then take a third less processor time than with a call of their own. Such records share one send time, the time
+of the call. The seqs of a ledger have no gaps, however its producer ends.
 
 A line of `transactions.log` is `begin <txn> <first seq> <ns>`, `commit <txn> <ns>` (before the commit is requested) or
 `end <txn> <outcome> <ns>`. Without a `commit` line, nobody can ever commit the transaction of a killed producer. With
@@ -40,13 +40,13 @@ _ROOM_S: Final = 0.01
 
 
 class Sender:
-    """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) %
-    len(places)]`.
+    """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) % len(places)]`.
 
     `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is to be sent.
-    `failed` is called with each error of a produce call. `tombstone_callback` returns the delivery callback of a
-    tombstone, given the value that it would have had. Records that get timestamps or keys are sent one by one: the
-    library takes neither timestamps nor headers in batches.
+    `failed` is called with the error of a produce call, and with one of the errors of a batch.
+    `tombstone_callback(payload)` returns the delivery callback of a record whose value does not hold its identity.
+    Records that get timestamps or keys are sent one by one: the library takes neither timestamps nor headers in
+    batches.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Sender:
         self._stamps_from_ns = settings.stamps_from_ns if settings.stamps else None
 
     def send(self, seq: int, values: list[bytes]) -> int:
-        """Send the records seq, seq + 1, …, which are in the journal's current chunk.
+        """Send the records seq, seq + 1, … with these values. Their rows are in the journal's current chunk.
 
         Return how many were sent or refused: fewer than all only when the producer is to stop.
         """
@@ -194,7 +194,8 @@ class Sender:
             self._serve(_ROOM_S)
 
     def _out_of_time(self) -> bool:
-        """Return True if the producer must stop and `_END_S` to complete its block have passed."""
+        """Return True if `_END_S` have passed since the first call. The first call is made when the producer must
+        stop."""
         now = time.monotonic()
         self._until = self._until or now + _END_S
         return now >= self._until
@@ -248,9 +249,10 @@ _FENCED: Final = frozenset({KafkaError._FENCED, 47, 90})
 class Transactions:
     """The transactions of one producer, one after the other, of `settings.transaction_size` records each.
 
-    `starts[k]` is the first seq of transaction k. `gave_up` says why a transaction could not be ended, '' if all could:
-    then the client must not be used any more. `log`: path of `transactions.log`. `flush` waits for all delivery
-    reports. `ending` returns True once the producer is to stop. `fatal` is called with each error.
+    `starts[k]` is the first seq of transaction k. `gave_up` says why a transaction could not be begun or ended, and is
+    '' before: once it is set, the client must not be used any more. `log`: path of `transactions.log`. `flush` waits
+    for all delivery reports. `ending` returns True once the producer is to stop. `fatal` is called with the error of a
+    failed call, except for a commit that the library answers with "abort first".
     """
 
     def __init__(
@@ -281,7 +283,8 @@ class Transactions:
         """Register the transactional id with the coordinator (InitProducerId), which fences the former producer of this
         id.
 
-        Return False if the producer was asked to stop first. Raises KafkaException if the coordinator refuses for good.
+        Return False if `ending` returns True first, for example after a fatal error. Raises KafkaException for another
+        error that is not retriable.
         """
         while not self._ending():
             try:
@@ -333,9 +336,10 @@ class Transactions:
         self._write(f"end {len(self.starts) - 1} {int(outcome)}")
 
     def _end(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
-        """Call commit or abort (`call`) until the coordinator answers. Return the outcome.
+        """Call commit or abort (`call`) until it succeeds, at most for the delivery time-out. Return `good` on success.
 
-        ABORTED after a commit call means that the library requires the transaction to be aborted.
+        Return ABORTED if the library requires that a transaction is aborted instead of committed; FENCED if the
+        producer is fenced; UNKNOWN after any other error. FENCED and UNKNOWN also set `gave_up`.
         """
         deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
         asked = False

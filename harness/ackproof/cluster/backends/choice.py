@@ -38,8 +38,8 @@ def make_cluster(
 
     `tag`: marks for the processes. `on_event`: gets starts and ends of nodes. `installed`: None to find or make the
     installation. `needs`: abilities that the faults of the run require of the backend. `attachment`: address and
-    settings of an existing cluster. Raises `BadInput` for impossible settings, and for a need that this backend or
-    machine cannot meet.
+    settings of an existing cluster. Raises `BadInput` for an unknown backend, for impossible settings,
+    and for a need that the backend cannot meet.
     """
     if backend == "attach":
         if attachment is None:

@@ -1,7 +1,7 @@
-"""The docker backend: the same cluster, each node in a container of its own, one network for all of them.
+"""The docker backend: a cluster whose nodes run in a container each, all in one network.
 
 A node's folder is mounted into its container as the working folder, so that settings, logs and data are found where
-the process backend has them. Its settings go in as the image's variables (KAFKA_*).
+the process backend has them. A Kafka node gets its settings as the image's variables (KAFKA_*).
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ class DockerCluster(OwnCluster):
     # -- end --------------------------------------------------------------------------------------------------------
 
     def _give_back(self) -> None:
-        """Remove containers and network. Raises `EngineFailed`; then `ackproof clean` removes them later."""
+        """Remove containers and network. Raises `EngineFailed` if the engine fails; `ackproof clean` then removes
+        them."""
         try:
             if self._engine is not None:
                 remove_leftovers(self._engine, lambda marks: True, self._tag.run_id)
@@ -289,8 +290,8 @@ def _hosts_flag(node: ProcessNode) -> str:
 HOST: Final = "127.0.0.1"
 _FIRST_PORT: Final = 10_240
 _PORTS_OF_A_BLOCK: Final = 80
-"""Published ports per block of addresses: enough for forty nodes with two ports each, or three with exporters. All
-254 blocks end below the ephemeral port range."""
+"""Published ports per block of addresses: enough for 40 nodes with two ports each, or for 26 nodes with three. All 254
+blocks end below the ephemeral port range."""
 _IN_CONTAINER: Final = 9092
 
 

@@ -48,7 +48,7 @@ def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bo
 
 def find_tools(needs: Set[Need], *, containers: bool) -> str:
     """Find the tools that these needs (abilities that faults require) depend on, and build nothing. Raises `BadInput`
-    if a tool is missing.
+    if a tool or right is missing.
 
     `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Return in words where
     Toxiproxy is; '' if no fault needs links.
@@ -84,7 +84,7 @@ class _NodesSight:
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
         """Return the addresses to which the link's source connects: from the source's hosts file, or for clients from
-        the advertised listener of the target."""
+        the advertised listener of the target. Empty if the file names none."""
         if link.source == CLIENTS:
             match = _EXTERNAL.search(self._read(link.target, "server.properties"))
             return (Address(match[1], int(match[2])),) if match else ()
@@ -112,7 +112,7 @@ def wire(
     """Return the wiring of the mesh: a Toxiproxy server with a route for every link that a fault can break.
 
     `needs`: abilities that the faults require. `pid` returns the process id of a node; None while it has no process.
-    Raises `MissingTool` if there is no Toxiproxy server.
+    Raises `MissingTool` or `ProvisionFailed` if there is no Toxiproxy server and it cannot be built.
     """
     folder = nodes_dir.parent / "links"
     server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)
@@ -212,7 +212,7 @@ class Paths:
     it.
 
     `make_mesh` and `make_requests` create them from their wiring, as the backend requires. `on_event` gets an event if
-    a proxy dies.
+    the request proxy dies.
     """
 
     def __init__(
@@ -237,8 +237,8 @@ class Paths:
         pid: Callable[[int], int | None],
         lease_descriptor: int,
     ) -> None:
-        """Start the proxies that these needs require, before any node starts. Raises `LinkError`, and `MissingTool`
-        without a Toxiproxy server.
+        """Start the proxies that these needs require, before any node starts. Raises `LinkError` if a proxy does
+        not answer in time, `MissingTool` or `ProvisionFailed` without a Toxiproxy server.
 
         `pid` returns the process id of a node; None while it has no process. `lease_descriptor`: descriptor of the lock
         on the cluster's addresses, which the proxies keep open.

@@ -106,8 +106,9 @@ class _Writers(ProcessCluster):
 
 
 def write_archives(installed: Installation, progress: ProgressSink, folder: Path) -> None:
-    """Write the JVM class-data archive `<role>.jsa` of each role into `folder`, which takes about 12 s. Raises
-    `ProvisionFailed` if none is written, `NodeDied` with the last log lines, `WaitTimeout` if it takes too long."""
+    """Write the JVM class-data archive `<role>.jsa` of each role into `folder`, which takes about 12 s. A
+    cluster runs below `folder/work` meanwhile. Raises `ProvisionFailed` if an archive is not written, `NodeDied` if a
+    node dies, `WaitTimeout` if it takes too long."""
 
     def tell(what: str, done: int) -> None:
         progress(Progress("archive", f"Kafka {installed.jars.version}: {what}", done, 3))

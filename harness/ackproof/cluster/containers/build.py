@@ -69,7 +69,7 @@ _STEPS: Final = 4
 
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
     """Return the image for nodes of this Kafka. An image for a build of your own or a patch is made here from the jars.
-    Raises `BadInput` without such a release, image or build, `MissingTool` without a program that it takes. Raises
+    Raises `BadInput` without such a release, image or build, `MissingTool` without a program that is needed. Raises
     `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails."""
     if build_.image is not None:
         return find_or_pull_image(engine, build_.image, progress)
@@ -85,8 +85,8 @@ def build(
     """Return the image `ackproof/kafka:VERSION`; make it (a minute, 480 MB) unless it exists and was made by this
     recipe.
 
-    `again`: make it in any case. Raises `BadInput` without such a release, `MissingTool` without a program that it
-    takes. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails.
+    `again`: make it in any case. Raises `BadInput` without such a release, `MissingTool` without a program that is
+    needed. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails.
     """
     return _make_image(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 
@@ -240,11 +240,11 @@ _VERSION: Final = re.compile(r'version "([^"]+)"')
 
 
 def _bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
-    """Make the class-data archive `kafka.jsa` in a node's folder below `work`, with two nodes in containers of `image`.
-    Return the version of the image's Java.
+    """Make the class-data archive `kafka.jsa` in the folder `work`, with two nodes in containers of `image`. Return the
+    version of the image's Java, "unknown" if it does not say it.
 
-    Containers carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed` if no archive is
-    written, `EngineFailed` if the engine refuses a call.
+    Containers and network carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed` if no
+    archive is written, `WaitTimeout` if the nodes do not start, `EngineFailed` if the engine refuses a call.
     """
     cluster_id = new_cluster_id()
     with socket.socket() as main, socket.socket() as peer:

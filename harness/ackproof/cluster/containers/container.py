@@ -32,7 +32,7 @@ from docker import types
 testcontainers_config.ryuk_disabled = True  # `ackproof clean` finds leftovers by their labels
 
 UNKNOWN_STATUS: Final = 255
-"""The exit status of a process if the engine does not tell it, in the engine's convention."""
+"""Exit status of a process whose exit status the engine does not report."""
 _TOLD_WITHIN_S: Final = 10.0
 """Time-out in seconds for the engine to report the exit status of an ended process. Usually it takes milliseconds."""
 _FREEZES: Final = 10
@@ -54,7 +54,8 @@ _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class NodeContainer:
-    """A container of a run. Its files belong to the user of the harness. Methods raise `EngineFailed`.
+    """A container of a run. Its files belong to the user of the harness. Methods raise `EngineFailed` if the engine
+    refuses a call or does not answer.
 
     `role`: the node's name. `folder`: the node's folder on this machine. `address`: fixed, in the subnet of `network`.
     `published`: port in the container → address and port of this machine. `command`: command to run in the container;

@@ -52,7 +52,7 @@ _STEP: Final = 4096
 
 
 class DiskError(AckproofError):
-    """A file system could not be made, mounted or unmounted. The text has the tool's output."""
+    """An operation on a file system failed, such as a mount or a freeze. The text has the reason."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FileSystem:
         return os.path.ismount(self.at)
 
     def unmount(self) -> None:
-        """Unmount the file system; wait until no process uses it."""
+        """Unmount the file system; wait at most `_UNMOUNT_WITHIN_S` until no process uses it."""
         thaw(self.at)
         said = ""
 
@@ -234,8 +234,8 @@ def set_immutable(folder: Path, on: bool) -> None:
 
 
 def make_writable(folder: Path) -> None:
-    """Clear immutable flags and file modes that keep files from being made in a folder and below, as far as this user
-    may."""
+    """Clear the immutable flag of a folder and of all folders below it, and let their owner write into them, as far as
+    this user may."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(DiskError):
             set_immutable(Path(path), False)
@@ -245,8 +245,8 @@ def make_writable(folder: Path) -> None:
 
 @functools.cache
 def refusal() -> str | None:
-    """Return why this machine cannot mount file systems for nodes, None if it can. The first call tries it; its result
-    is kept."""
+    """Return why this machine cannot mount file systems for nodes, None if it can. The first call mounts one as a
+    trial; its result is kept."""
     if os.geteuid() != 0:
         return "only root can mount file systems"
     capabilities = Path("/proc/self/status").read_text(encoding="ascii").partition("CapEff:\t")[2].split()[0]

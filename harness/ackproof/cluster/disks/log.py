@@ -96,7 +96,7 @@ def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
 
 
 def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | None:
-    """Return the batch that begins at a position of a segment's bytes; None if no complete batch does.
+    """Return the batch that begins at a position of a segment's bytes; None if no complete batch (format v2) does.
 
     `length`: number of bytes in `data`.
     """
@@ -119,8 +119,8 @@ class Record(NamedTuple):
 
 
 def records(path: Path, batch: Batch) -> Iterator[Record]:
-    """Yield the records of a batch of the segment file `path`. Raises OSError, and ValueError for a compressed batch
-    and for invalid records."""
+    """Yield the records of a batch of the segment file `path`. Raises OSError if the file cannot be read,
+    ValueError for a compressed batch and for invalid records."""
     if batch.codec:
         raise ValueError(f"{path}: the batch at offset {batch.first} is compressed")
     with path.open("rb") as file:
@@ -182,7 +182,8 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 @dataclass(frozen=True)
 class Segment:
-    """One `.log` file of a replica. The file name is its base offset. Methods raise OSError."""
+    """One `.log` file of a replica. The file name is its base offset. Methods raise OSError if the file cannot be
+    read."""
 
     path: Path
 

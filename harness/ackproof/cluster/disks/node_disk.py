@@ -167,8 +167,8 @@ def disks_of(
 
 
 def make_all(disks: Iterable[NodeDisk], size: int, owner: str) -> None:
-    """Create and mount the file systems of all nodes. After a `DiskError` some may be mounted. `size`: bytes of each
-    file system. `owner`: id of the run."""
+    """Create and mount the file systems of all nodes. Raises `DiskError` if that fails for one; others may be mounted
+    then. `size`: bytes of each file system. `owner`: id of the run."""
     with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
         list(pool.map(lambda disk: disk.make(size, owner), disks))
 

@@ -23,9 +23,8 @@ def metadata_of(spec: ClusterSpec) -> Metadata:
 
 
 def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir) -> str:
-    """Decode the metadata log in the `servers`' data folders into `observed/metadata.jsonl`. Return why it could not be
-    decoded, '' if it was. Raises OSError if the file cannot be written.
-    """
+    """Decode the metadata log in the `servers`' data folders into `observed/metadata.jsonl`. Return '' if the file was
+    written, else why not: there is no log, or it cannot be decoded. Raises OSError if the file cannot be written."""
     try:
         records = list(metadata_of(spec).decode(servers))
     except (ValueError, OSError) as error:  # `NotDecoded`, or a damaged batch

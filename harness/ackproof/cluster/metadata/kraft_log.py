@@ -80,8 +80,9 @@ class MetadataLog:
     _partitions: dict[tuple[str, int], PartitionChanged] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: _Position) -> MetadataRecord:
-        """Decode one record. `when`: offset, leader epoch and timestamp of the record. Raises `NotDecoded` for a type,
-        version or form that the decoder does not know."""
+        """Decode one record. `when`: offset, leader epoch and timestamp of the record. A record of a type without a
+        decoder becomes an `OtherEntry`. Raises `NotDecoded` for a form that the decoder does not know, and for a change
+        of an unknown topic or partition."""
         try:
             frame, at = unsigned_varint(value, 0)
             api_key, at = unsigned_varint(value, at)
@@ -254,8 +255,8 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
     """Decode every record of a controller's log in `folder`, with the uncommitted tail. Yields nothing if there is no
     log.
 
-    Raises `NotDecoded` for unknown records, and for a log whose beginning was cut off after a snapshot. Raises
-    ValueError for a batch that is damaged or compressed, OSError if a file cannot be read.
+    Raises `NotDecoded` for records in an unknown form, and for a log whose beginning was cut off after a snapshot.
+    Raises ValueError for a batch that is damaged or compressed, OSError if a file cannot be read.
     """
     files = segments(folder)
     if files and files[0].base > 0:
@@ -264,8 +265,8 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
 
 def levels_in(checkpoint: Path) -> dict[str, int]:
-    """Return feature name → level in force, from a formatted metadata checkpoint. Raises `NotDecoded` for an unknown
-    record, ValueError for damaged batches, OSError if a file cannot be read."""
+    """Return feature name → level in force, from a formatted metadata checkpoint. Raises `NotDecoded` for a record
+    in an unknown form, ValueError for damaged batches, OSError if a file cannot be read."""
     decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}
 

@@ -24,8 +24,7 @@ Runs = Callable[[int], bool]
 
 
 class NotDecoded(ValueError):
-    """A record of the metadata log has a type, version or form that the decoder does not know. The text says which of
-    these, and where."""
+    """A metadata log, or a record in it, has a form that the decoder does not know. The text says where and why."""
 
 
 class BodyReader:
@@ -56,15 +55,15 @@ class MetadataQuorum(Protocol):
     seen from outside."""
 
     def serves(self, node_id: int) -> bool:
-        """Return True if this server takes part in the quorum and knows the quorum's leader. Raises `WireError` if it
-        does not answer."""
+        """Return True if this KRaft voter knows the quorum's leader, or this ZooKeeper server serves clients. Raises
+        `WireError` if it does not answer."""
 
     def controller(self) -> int | None:
-        """Return the active controller, None while no node claims to be it."""
+        """Return the id of the active controller; None while none is known, or if no server answers."""
 
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the state of these topics' partitions according to the ZooKeeper servers. Always empty with KRaft,
-        where brokers must be asked instead."""
+        """Return the state of these topics' partitions according to the ZooKeeper servers. Empty if no server
+        answers. Always empty with KRaft, where brokers must be asked instead."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
@@ -76,7 +75,8 @@ class MetadataQuorum(Protocol):
         """Return True if a new process of this broker cannot start yet, because the session of its ended process is
         still open.
 
-        Always False with KRaft: there a new process waits by itself until the old session has ended.
+        False also if ZooKeeper does not answer. Always False with KRaft: there a new process waits by itself until
+        the old session has ended.
         """
         return False
 
@@ -116,12 +116,13 @@ class Metadata(Protocol):
 
     def controller_seen_by(self, broker: Connection) -> int | None:
         """Return the active controller according to this broker; None if the broker knows none. Raises `WireError` if
-        the broker does not answer."""
+        the broker gives no usable answer."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.
 
-        Raises `NotDecoded` for unknown records, ValueError for damaged batches, OSError if a file cannot be read.
+        Raises `NotDecoded` for records in an unknown form, ValueError for damaged batches, OSError if a file cannot
+        be read.
         """
 
 

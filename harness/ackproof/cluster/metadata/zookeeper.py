@@ -147,7 +147,7 @@ class Registration:
 
 class ZooKeeper(MetadataQuorum):
     """Client of the ZooKeeper servers. `addresses`: client address of each server. The session begins with the first
-    request."""
+    read of a znode."""
 
     def __init__(self, addresses: Mapping[int, Address]) -> None:
         self.addresses = dict(addresses)
@@ -243,7 +243,8 @@ class ZooKeeper(MetadataQuorum):
         return found
 
     def read(self, path: str) -> tuple[bytes, Any]:
-        """Return a znode's data and its stat (kazoo's `ZnodeStat`). Raises kazoo's `NoNodeError`, `Unreachable`."""
+        """Return a znode's data and its stat (kazoo's `ZnodeStat`). Raises kazoo's `NoNodeError` for a missing
+        znode, `Unreachable` if ZooKeeper does not answer."""
         data, stat = self._ask(lambda client: client.get_async(path).get(timeout=ASK_S))
         return data, stat
 

@@ -214,7 +214,7 @@ class ClientInjection(Injection[ClientT]):
         self.hit: list[ClientProcess] = []
         """The clients that were hit."""
         self.members: list[ClientProcess] = []
-        """Their processes: those of `hit`, and those that these started."""
+        """The processes of the clients in `hit`, and the processes that these started."""
 
     @property
     def processes(self) -> Processes:
@@ -225,7 +225,8 @@ class ClientInjection(Injection[ClientT]):
         return found
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients to hit. Raises `FaultNotConfirmed` if none runs, or no coordinator names the owner."""
+        """Return the clients that the fault's field `client` selects now; a random one is drawn from the case's seed.
+        Raises `FaultNotConfirmed` if no such client runs, or no coordinator names the partition's owner in time."""
         group = self.fault.client.group
         running = {
             name: client
@@ -262,7 +263,8 @@ class ClientInjection(Injection[ClientT]):
         return tuple(client.id for client in self.hit)
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
-        """Wait until `state` is true for each process hit. Raises `FaultNotConfirmed` (`waited for client ID WHAT`)."""
+        """Wait until `state` is true for each process in `members`, at most `within_s` seconds for each.
+        Raises `FaultNotConfirmed` after that. `what` completes "waited for client ID …" in the message."""
         for client in self.members:
             self.wait_for(
                 partial(state, client),
@@ -274,7 +276,8 @@ class ClientInjection(Injection[ClientT]):
     def await_work(self, name: str) -> str:
         """Wait until a client, or its successor if another fault hit it too, has sent or read something; return its id.
 
-        Time in which another fault leaves the client without a successor does not count. Raises `FaultNotConfirmed`.
+        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds. Time in which another fault leaves the
+        client without a successor does not count.
         """
         clients = self.processes
         while True:
@@ -345,7 +348,8 @@ class _PauseClientInjection(ClientInjection[PauseClient]):
     def __init__(self, fault: PauseClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._switches: dict[int, int] = {}
-        """Context switches of each process before SIGCONT: one that waits for another one runs for a moment only."""
+        """Number of context switches of each process before SIGCONT, by pid. Another number shows that the
+        process ran since, even if only for a moment."""
 
     def inject(self) -> str:
         for client in self.choose():

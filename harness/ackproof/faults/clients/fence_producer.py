@@ -1,6 +1,7 @@
 """`fence_producer`: a second producer starts with the transactional id of a running producer.
 
-The witnesses are the transaction coordinator, which has a higher epoch, and the last output of the older client.
+The witnesses are the transaction coordinator, which shows another epoch or producer id, and the last output
+of the older client.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class FenceProducer(ClientFault):
 
 @injects(FenceProducer)
 class _FenceProducerInjection(ClientInjection[FenceProducer]):
-    """Start another producer with the transactional id of a running producer, which is fenced."""
+    """Start another producer with the transactional id of each chosen producer, which is thereby fenced.
+    Healing does nothing: the fenced producer ends by itself."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -114,8 +116,8 @@ class _FenceProducerInjection(ClientInjection[FenceProducer]):
         return None if now is not None and _epoch(now) == _epoch(before) else now
 
     def _ask(self, name: str) -> TransactionState | None:
-        """Return the state of a transactional id as its coordinator tells it; None if no broker tells it. Every running
-        broker is asked, because one of them is the coordinator."""
+        """Return the state of a transactional id as its coordinator reports it; None if no running broker
+        reports it. All running brokers get the request in turn, because one of them is the coordinator."""
         for connection in self.context.cluster.running_links().values():
             with suppress(WireError):  # a dead broker coordinates nothing
                 if (found := admin.transaction(connection, name)) is not None:

@@ -1,7 +1,7 @@
 """The fault `at_code`: halt, pause, delay or throw where a thread passes a point of Kafka's code.
 
-Byteman's agent only does it. What confirms it knows nothing of the agent: the exit status of a halt, the JVM's own dump
-of its threads for a pause or delay, the node's log for an exception.
+Byteman's agent carries it out. The witness of a halt is the exit status, that of a pause or delay the JVM's
+own thread dump, that of an exception the node's log.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ _STANDS_IN: Final = {
     "pause_thread": "java.io.FileInputStream.open",
     "delay": "org.jboss.byteman.rule.helper.Helper.delay",
 }
-"""Frame of a thread that a rule holds."""
+"""Frame in the stack of a thread that a rule holds, by action."""
 
 
 class AtCode(NodeFault):
     """The process halts, one thread waits, is delayed or fails where a thread passes a point of the code.
 
-    The rule is loaded when the fault is due. `halt` and `pause_thread` act once, at the pass of number `pass`; `delay`
-    and `throw` act at that pass and at all later passes, until the fault is healed.
+    The rule is loaded when the fault is due. `halt` and `pause_thread` act at the pass of number `pass`; `delay` and
+    `throw` act at that pass and at all later passes, until the fault is healed. Passes are counted per node and, at
+    points that concern partitions, per partition. Passes for internal topics do not count.
     """
 
     KIND = "at_code"
@@ -126,8 +127,8 @@ class AtCode(NodeFault):
         return self.observed(nodes) if self.does in ("halt", "throw") else exposure.noticed(self.hold, nodes)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report to `say` a point that does not exist in the experiment's release, and fields that the action does not
-        take."""
+        """Report to `say` a point that does not exist in the experiment's release, fields that do not go with
+        the point or the action, and a target on which the point is never passed."""
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
         else:

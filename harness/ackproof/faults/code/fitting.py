@@ -16,11 +16,11 @@ from ackproof.rundir.timeline import fault_name
 
 
 def require_points(cases: Iterable[Case], ready: Mapping[KafkaBuild, Installation]) -> None:
-    """Raise `BadInput` for a point of the code that exists in no Kafka of its case. `ready`: installations by build.
+    """Raise `BadInput` for a point of the code that fits none of the builds of Kafka that its case runs.
+    `ready`: installations by build.
 
-    Named points of known releases are not checked: a test compares them with the jars. A point without a name takes 0.5
-    s. Raises also `MissingTool`, `ProvisionFailed`, `WaitTimeout` (Byteman's checker), OSError, `zipfile.BadZipFile`
-    (jars).
+    Named points of known releases are not checked: a test compares them with the jars. Raises also
+    `MissingTool`, `ProvisionFailed`, `WaitTimeout` (Byteman's checker), OSError, `zipfile.BadZipFile` (jars).
     """
     asked = {
         (fault.point, fault.does, fault.exception, case.builds, case.experiment.cluster.mode): fault

@@ -49,7 +49,7 @@ class FreePoint(Spec):
 
     def missing_in(self, builds: Iterable[KafkaBuild]) -> tuple[KafkaBuild, MissingName] | None:
         """Return the first build and the class or method that it lacks, if every build lacks one of them; else None.
-        None also if a build cannot be examined yet: it is no release, or its jars are not in the cache."""
+        None also if a build cannot be examined: its jars are not in the cache, or cannot be read."""
         lacks: list[tuple[KafkaBuild, MissingName]] = []
         for build in builds:
             jars = cached_classpath(build)

@@ -1,7 +1,7 @@
 """Named points in the code of Kafka's nodes, and the class and method of each in every line of releases.
 
-`python -m ackproof.faults.code.points` prints the table of `docs/faults.md`. A test holds each binding against the jars
-of its line (Byteman's TestScript).
+`python -m ackproof.faults.code.points` prints the table of `docs/faults.md`. A test checks each binding with
+the jars of its line (Byteman's TestScript).
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class CodePlace:
 
 @dataclass(frozen=True)
 class CodePoint:
-    """A named point of Kafka's code. `meaning` completes the sentence "a thread is …". `places`: first line of releases
-    → class and method from this line on. `in_zookeeper`: class and method in ZooKeeper mode if they differ."""
+    """A named point of Kafka's code. `meaning` completes the sentence "a thread is …". `places`: first line
+    of releases → class and method from this line on. `side`: kind of node that passes it. `in_zookeeper`:
+    class and method in ZooKeeper mode if they differ."""
 
     name: str
     meaning: str

@@ -1,7 +1,7 @@
 """Base of disk faults, and the fault of emptied disks.
 
-Disk faults heal by a start of the node, after which each replica must be in sync again. The witness of an emptied
-disk is the list of its folders.
+Disk faults heal by a start of the node, after which each replica must be in sync again. The witness of an
+emptied disk is a listing of the node's folders.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class DiskFault(NodeFault):
 
 
 class DiskInjection(ProcessInjection[SpecT]):
-    """Base injection of disk faults. Healing starts the nodes and waits until each replica is in sync again."""
+    """Base injection of disk faults. Healing kills nodes that run, repairs their disks, and starts all nodes.
+    It is confirmed when each of their replicas is in sync again."""
 
     def heal(self) -> str:
         if self.refused:
@@ -83,7 +84,9 @@ class DiskInjection(ProcessInjection[SpecT]):
 
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
-    """Wait until these nodes are in the ISR of all their partitions; return what was seen, in words.
+    """Wait until these nodes are in the ISR of all their partitions of the experiment's topics (without an
+    experiment: of all topics on their disks that are not internal). All partitions of these topics must have
+    a leader. Return what was seen, in words; at once if no node is a broker.
 
     Raises `FaultNotConfirmed` after `BACK_WITHIN_S` seconds, `Interrupted` if the run is stopped.
     """
@@ -127,8 +130,8 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node returns under the same id with an empty disk that is formatted again.
 
-    `restore`: a copy of its folders that is put back instead. `live`: made while it ran, `age` before its
-    end. `stopped`: made after a controlled shutdown.
+    With `restore`, a copy of the node's folders is put back instead. The copy is made while the node runs,
+    `age` seconds before its end (`live`), or after a controlled shutdown in place of the SIGKILL (`stopped`).
     """
 
     KIND = "empty_disk"
@@ -184,7 +187,8 @@ class EmptyDisk(DiskFault):
 
 @injects(EmptyDisk)
 class EmptyDiskInjection(DiskInjection[EmptyDisk]):
-    """Empty the node's folders and format them again before its start, as for a replaced machine."""
+    """Empty the node's folders. Before its start, format them again, as for a replaced machine, or put a copy
+    back (`restore`)."""
 
     def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

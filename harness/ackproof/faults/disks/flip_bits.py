@@ -1,7 +1,7 @@
 """Bit flips in a record batch on the disk of a running broker.
 
-The witness is the file itself, read again: the checksum of the batch was right before, is wrong now, and is right in
-another node's replica.
+The witness is the file itself, read again: the checksum of the batch was right before, and is wrong now. The
+timeline also states on which other nodes the batch is intact.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 
 _RECORDS_FROM: Final = 61
-"""Offset, in a batch, of its records: the size of the batch header."""
+"""Position of the records in a batch, in bytes: the size of the batch header."""
 
 
 class FlipBits(PartitionFault):
     """One bit of a record batch is flipped in a segment of a broker that keeps running.
 
     Kafka does not look for such damage by itself: a reader of the leader finds it, or a recovery after an unclean
-    shutdown. Only replication repairs it. Healing kills the broker, removes that replica, and starts the broker. If
-    another fault left no other replica to copy from, the bit is flipped back.
+    shutdown. Only replication repairs it. Healing kills the broker, removes that replica, and starts the broker. The
+    bit is flipped back instead unless all other replicas are in sync, run, and are held by no other fault.
     """
 
     KIND = "flip_bits"
@@ -112,8 +112,8 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
         return "; ".join(said)
 
     def heal(self) -> str:
-        """Kill the broker, remove the replica, and start the broker, which then replicates; return what was done,
-        in words. If there is no replica to copy from, flip the bit back."""
+        """Kill the broker, remove the replica, and start the broker, which then replicates; return what was
+        done, in words. Flip the bit back instead if the other replicas are not all there to copy from."""
         touched = [node for node in self.nodes if node.id in self._flipped]
         if not touched:
             return "nothing was flipped"

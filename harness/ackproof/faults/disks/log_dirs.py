@@ -87,7 +87,7 @@ class LogDirFault(DiskFault):
 
 
 class FullDisk(LogDirFault):
-    """The file system of a log dir is filled until nothing more fits.
+    """The file system of a log dir is filled until nothing more fits, or only `leave` bytes stay free.
 
     A broker whose only log dir is full exits, and exits again on each start while it is full. With several
     log dirs only the partitions of the full one go offline. Healing frees the space and restarts the node.
@@ -150,8 +150,9 @@ class LogDirInjection(DiskInjection[LogDirT]):
         """Lines that each node had logged before the fault."""
 
     def _choose(self) -> Mapping[int, Path]:
-        """Choose the log dir of each node, and note its present log lines, to see new ones. From now on the node may
-        end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be broken."""
+        """Choose the log dir of each node, note the node's present log lines, to see new ones, and claim the
+        node: from now on it may end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be
+        broken, or has no such log dir."""
         self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)

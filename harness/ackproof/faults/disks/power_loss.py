@@ -1,8 +1,8 @@
 """Power loss: all data that was not fsynced is lost.
 
 With root, the ext4 below the node's data is shut down without a flush of its journal. The witness is a canary file,
-written just before and not synced: its content is missing after the next mount. Without root, the logs are cut after
-a SIGKILL. In both cases the timeline states the log ends before and after.
+written just before and not synced: its content is missing after the next mount. Without root, the logs are cut after a
+SIGKILL. In both cases the timeline states the ends, before and after, of logs that became shorter.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Ends = dict[TopicPartition, int]
 class PowerLoss(DiskFault):
     """The process ends, and all data that was not fsynced is lost.
 
-    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, and the
-    process is killed. The file system is mounted again. `how: cut`: SIGKILL, and the logs are cut at a batch
-    boundary after the recovery point on disk, or after offset `keep`. Stale indexes and the mark of a clean
-    shutdown are removed. `auto`: device if possible, else cut; the timeline states which.
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, and the process is
+    killed. The file system is mounted again. `how: cut`: SIGKILL, and each log loses the batch that has the recovery
+    point on disk, or in the experiment's topics offset `keep`, and all later batches. Stale indexes and the mark of a
+    clean shutdown are removed. `auto`: device if possible, else cut; the timeline states which.
     """
 
     KIND = "power_loss"
@@ -226,8 +226,8 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         )
 
     def _shrunk(self) -> tuple[int, str]:
-        """Return the number of offsets that are missing from the disks in all, and the log ends before and after in
-        words."""
+        """Return the number of offsets that are missing from the disks in all, and, in words, the ends before
+        and after of the first `_SHOWN` shortened logs of topics that are not internal."""
         gone = 0
         lines = []
         for node in self.nodes:

@@ -1,8 +1,8 @@
 """Slow disks: writes and fsyncs are delayed repeatedly.
 
-The file system is frozen (FIFREEZE) for `stall`, then lets writes pass for a moment, in a loop. The witness is a
-timed write and fsync by the harness. A process that waits for a frozen file system cannot be killed: faults that end
-nodes thaw it first.
+The file system is frozen (FIFREEZE) for `stall`, then lets writes pass for a moment, in a loop. The witness
+is a timed write and fsync by the harness. A process that waits for a frozen file system cannot be killed:
+other faults act on the node only while it is thawed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from ackproof.faults.disks.log_dirs import LogDirFault, LogDirInjection
 from ackproof.faults.injection import injects
 
 SLOW_WITHIN_S: Final = 3.0
-"""Seconds until a slow write must be observed. The first freeze takes longer, because it writes out dirty pages."""
+"""Seconds, in addition to three stalls, until slow writes must be observed. The first freeze takes longer,
+because it writes out dirty pages."""
 PROBE: Final = ".ackproof-fsync"
 LET_THROUGH_S: Final = 0.05
 _FAST_WITHIN_S: Final = 10.0
@@ -103,9 +104,9 @@ class SlowDisk(LogDirFault):
 class FreezeLoop:
     """Thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a moment, in a loop.
 
-    From each freeze to the thaw, it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a
-    file system. If a file system cannot be frozen, the loop ends with `error`, unless `others(node)` says that another
-    fault has broken it.
+    From each freeze to the thaw, it holds `at(node)`, the lock of each node's disk, so that no other fault
+    unmounts a file system. If a file system cannot be frozen, the loop ends with `error`, unless
+    `others(node)` is True: another fault holds the node.
     """
 
     def __init__(

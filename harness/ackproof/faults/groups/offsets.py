@@ -48,7 +48,7 @@ class ResetOffsets(GroupFault):
     )
 
     def topics(self, spec: ExperimentSpec) -> tuple[str, ...]:
-        """Return the topics whose offsets are reset."""
+        """Return the topics whose offsets are reset: the field `topic`, or all topics that the group reads."""
         return spec.input_of(self.group) if self.topic is None else (self.topic,)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:

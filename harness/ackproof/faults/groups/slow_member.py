@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ackproof.clients.groups import Groups
 
 OF_TIME: Final = 0.8
-"""Share of the record's time in which no record may be processed."""
+"""Share of `record_time` in which a slowed member must process no record, and a member at its usual pace two."""
 WITHIN_S: Final = 60.0
-"""Seconds, on top of the record's time, until a member is seen at its new pace. It may have to join again."""
+"""Seconds, in addition to `record_time`, until a member is seen at its new pace. It may have to join again."""
 _LINE: Final = b'"e":"processed"'
 
 
@@ -73,8 +73,8 @@ class SlowMember(ClientFault):
 
 
 class _Pace:
-    """Watches how fast a member processes records, by the line ends that appear in its output file. `seen`: times at
-    which the last two appeared, in seconds on a monotonic clock."""
+    """Watches how fast a member processes records, by the `processed` events that appear in its output file.
+    `seen`: times at which the last two were seen, in seconds on a monotonic clock."""
 
     def __init__(self, groups: Groups, client: ClientProcess) -> None:
         self.client = client

@@ -98,9 +98,9 @@ class GroupInjection(Injection[GroupT]):
     def __init__(self, fault: GroupT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.stopped: list[str] = []
-        """Members that it stopped, in this order."""
+        """Ids of the members that this injection stopped, in this order."""
         self.started: list[str] = []
-        """Members that it started, in this order."""
+        """Ids of the members that this injection started, in this order."""
 
     @property
     def clients(self) -> Sequence[str]:

@@ -1,9 +1,10 @@
 """Injection of link faults: an effect is imposed on every link that the fault names, and lifted.
 
-The witnesses are connections that the harness makes as the link's source would, to where the source's own files say
-that its peer is, and the kernel's counters of the source's connections. A link with an end that does not run is broken
-too, but not probed. If this fault silences links and another fault is known to hold that end, nothing passes, as
-wanted; the link is probed once the node is back. At least one link must be seen broken.
+One witness is a probe: the harness connects as the link's source would, to the address that the source's own
+files give for the target. The other is the kernel's counters of the source's connections. A link with an end
+that does not run is broken too, but not probed. If this fault silences links and another fault is known to
+hold that end, nothing passes, as wanted; the link is probed once the node is back. At least one link must
+have worked before, or be silent because of another fault.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class LinksInjection(Injection[LinksT]):
         """Lift the effect from all links, and return what was done and seen, in words.
 
         Before that, confirm that the effect lasted, and probe links whose ends have come back: they must be silent.
-        Raises `FaultNotConfirmed`, after lifting, if they are not.
+        Raises `FaultNotConfirmed`, after the attempt to lift, if one of these is not seen or a link cannot be mended.
         """
         try:
             lasted = self._confirm_lasting()
@@ -89,10 +90,10 @@ class LinksInjection(Injection[LinksT]):
         return f"mended {names(self.links)}{lasted}{describe_looks(back)}"
 
     def confirm_healed(self) -> str:
-        """Confirm that the broken links work again, and that the nodes at their ends take part in the cluster.
+        """Confirm that the broken links work again, and that the nodes at their ends answer, registered and unfenced.
 
         Links and nodes that another fault still affects are left out. Return what the probes saw, in words. Raises
-        `FaultNotConfirmed` if they do not in time.
+        `FaultNotConfirmed` if a link does not work, or a node does not answer, in time.
         """
         links = self._await_a_look()
         seen = on_each(links, self._await_mending)

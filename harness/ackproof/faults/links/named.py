@@ -141,8 +141,9 @@ class FlapFault(NamedLinkFault):
 class _FlapInjection(LinksInjection[FlapFault]):
     """Cut and mend every link of the fault in turn, on a separate thread.
 
-    The fault is confirmed when every link that worked before it was seen down and then up. A link that another fault
-    had silenced need not flap then. Once that fault has healed, `heal` waits for its flap.
+    The fault is confirmed when every link that worked before it was seen down and then up. A link that
+    another fault had silenced need not flap then. If that fault is over when `heal` is called, `heal` waits
+    until the link was seen down and up.
     """
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:

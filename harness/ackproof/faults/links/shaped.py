@@ -21,8 +21,8 @@ from ackproof.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, Sl
 from ackproof.network.probe import OVERHEAD
 
 VOLUME_S: Final = 1.0
-"""Duration, in seconds, of the probe of a throttled link: it sends as much as the rate allows in that time.
-"""
+"""Duration, in seconds, of the probe of a throttled link. It sends as much as the rate allows in that time,
+at most 64 requests of `LARGEST` bytes."""
 ROUNDS: Final = 5
 THIN_LOOKS: Final = 3
 FIRST_LOOKS: Final = 4
@@ -49,7 +49,8 @@ class ThrottleFault(NamedLinkFault):
         return Throttle(self.rate)
 
     def volume(self) -> tuple[int, int]:
-        """Return (bytes per request, number of requests) of a probe that takes `VOLUME_S` seconds at this rate."""
+        """Return (bytes per request, number of requests) of a probe that takes `VOLUME_S` seconds at this
+        rate, or less at high rates, because its size is limited."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
@@ -113,7 +114,7 @@ class DelayFault(NamedLinkFault):
         """Probe the link several times; return the shortest round trip (`value`: seconds; infinite if none was
         answered). A busy machine and lost packets only add to it.
 
-        If the jitter may cancel the whole delay, the median is returned instead.
+        If the jitter is more than half of the latency, the median is returned instead.
         """
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
         took = [answer.seconds for answer in rounds if answer.passed]
@@ -188,7 +189,7 @@ class DropLargeFault(NamedLinkFault):
 
     @property
     def _large(self) -> int:
-        """Return the size, in bytes, of a probe that is too large to pass."""
+        """Return the size, in bytes, of a probe that is too large to pass, if `above` is less than `LARGEST`."""
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:

@@ -34,8 +34,8 @@ Holders: TypeAlias = Mapping[Role, Sequence[int]]
 
 @dataclass(frozen=True)
 class LinkObservation:
-    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured
-    number, in seconds, bytes or packets as the kind of fault requires. `words`: the observation in words."""
+    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured number. Its
+    meaning depends on the kind of fault: seconds, bytes, packets per answer. `words`: the observation in words."""
 
     passes: bool
     value: float
@@ -164,8 +164,8 @@ def look_for_silence(
 ) -> LinkObservation:
     """Probe a link over which nothing should pass.
 
-    In the result `passes` is False if the probe ended in one of `ways` and the source received no byte; `value`
-    is the number of bytes that it received.
+    In the result `passes` is False if the probe ended in one of `ways`, and the source received no byte in
+    the next `STANDS_STILL_S` seconds. `value`: number of bytes received then; 0 if the probe was answered.
     """
     answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
     if answer.passed:

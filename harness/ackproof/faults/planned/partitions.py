@@ -70,14 +70,14 @@ class PartitionOperationInjection(Injection[PlannedT]):
         return self._before
 
     def _look(self) -> None:
-        """Record the partition's state before the change, as soon as two brokers can be asked. Raises
-        `FaultNotConfirmed` if they cannot in time."""
+        """Record the partition's state before the change, and wait for a broker that takes requests. Raises
+        `FaultNotConfirmed` if no broker shows the partition, or takes requests, in time."""
         self._before = state_of(self.context, self.place)
         views(self.context)
 
     def _witness(self) -> PartitionState | None:
-        """Return the partition as the witness broker shows it now; None if no broker can be asked. Brokers are chosen
-        at each call, because they may restart."""
+        """Return the partition as the witness broker shows it now; None if no broker is there, or the witness does not
+        answer or know the partition. The witness is chosen at each call, because brokers may restart."""
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 
@@ -222,8 +222,8 @@ class MoveLogDir(FaultSpec):
 
 @injects(MoveLogDir)
 class _LogDirMove(Injection[MoveLogDir]):
-    """Move each replica to the next log dir of its broker. The witness is the disk: the partition's folder is
-    then in one other log dir only."""
+    """Move each replica to another log dir of its broker: the first by path. The witness is the disk: the
+    partition's folder is then in one log dir only, another than before."""
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -174,7 +174,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return "throttle lifted"
 
     def heal(self) -> str:
-        """End this fault's reassignment, and lift its throttle even if that fails; return what was done, in words."""
+        """Await or cancel this fault's reassignment, as its kind does, and lift the throttle even if that
+        fails. Return what was done, in words."""
         try:
             did = self._end_move() if self._asked else "nothing to undo"
         finally:
@@ -198,7 +199,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
     def _await_replicas(self, *, any_order: bool = False) -> str:
         """Wait until another broker shows exactly the replicas that were requested last, all in sync, and no
-        reassignment is in progress. Return that in words. Raises `FaultNotConfirmed` if none does in time.
+        reassignment is in progress. Return that and the replicas' log ends in words. Raises
+        `FaultNotConfirmed` if this is not seen in time, or a replica's broker does not answer.
 
         `any_order`: accept these replicas in any order, because Kafka does not restore it when a reassignment is
         cancelled.
@@ -254,8 +256,9 @@ class Reassignment(MoveInjection[Reassign]):
         """Wait until the reassignment is through (the new replicas have all data and are in sync); return that in
         words.
 
-        If producers write more than a throttle allows, that never comes. Then the wait ends after `MOVED_WITHIN_S`, and
-        `confirm_healed` waits for the rest. Without a throttle `FaultNotConfirmed` is raised.
+        If producers write more than a throttle allows, the reassignment never completes. So with a throttle
+        the wait ends after `MOVED_WITHIN_S`, and `confirm_healed` waits for the rest. Without a throttle
+        `FaultNotConfirmed` is raised then.
         """
         try:
             self.wait_for(
@@ -300,8 +303,8 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
         return f"asked broker {asked} to cancel it"
 
     def _cancel(self) -> int | None:
-        """Cancel the reassignment. Return the broker that was asked; None if there was no reassignment to cancel any
-        more. Raises `Refused` for other errors of Kafka."""
+        """Cancel the reassignment. Return the broker that got the request; None if there was no reassignment to cancel
+        any more. Raises `Refused` for other errors of Kafka, `FaultNotConfirmed` if no broker answers."""
         try:
             asked, _ = put_back(self.context, lambda link: admin.reassign(link, {self.place: None}))
         except Refused as error:

@@ -1,7 +1,8 @@
 """Planned work on topics and settings: dynamic changes of settings, and topics that are deleted and created again.
 
-The witnesses of a change are all brokers, which report the values in force. The first witness of a deletion is another
-broker than the requested one: it does not know the topic any more. Then each leader's new log begins at offset 0.
+The witnesses of a change are the running brokers that it concerns, which report the values in force. The
+first witness of a deletion is another broker than the requested one: it does not know the topic any more.
+Then each leader's new log begins at offset 0.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ class SetConfig(FaultSpec):
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Return why this change conflicts with `first`; '' if it does not.
 
-        Two changes conflict if they change the same setting of one topic or broker: each would restore the other's
-        value. A change for all brokers also conflicts with one for a single broker, on which it has no effect.
+        Two changes conflict if they change the same setting of one topic or broker: each would restore the
+        other's value. A change for all brokers also conflicts with a change `first` for a single broker,
+        because that broker keeps its own value.
         """
         both: set[str] = set()
         if isinstance(first, SetConfig) and self.topic == first.topic and self.broker in (None, first.broker):
@@ -150,7 +152,8 @@ class ConfigChange(Injection[SetConfig]):
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
         """Send the request `do` to the broker whose settings change or, for other settings, to any live broker; return
-        its id and the result. Raises `FaultNotConfirmed` if it does not run or answer."""
+        its id and the result. Raises `FaultNotConfirmed` if that broker does not run or no live broker answers,
+        `WireError` if the broker whose settings change does not answer, `Refused` for Kafka's errors."""
         if self.fault.broker is None:
             return ask(self.context, do, within_s)
         link = self.context.cluster.running_links().get(self.fault.broker)
@@ -257,7 +260,7 @@ class Recreate(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Return the role of the preferred leader of partition 0. It must exist to delete the topic."""
+        """Return the role of the preferred leader of partition 0, which has a holder as long as the topic exists."""
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:
@@ -273,7 +276,7 @@ class Recreate(FaultSpec):
 
 @injects(Recreate)
 class _Recreation(Injection[Recreate]):
-    """Delete the topic, and create it again."""
+    """Delete the topic. Healing creates it again."""
 
     _deleted = False
 
@@ -312,7 +315,7 @@ class _Recreation(Injection[Recreate]):
         return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
-        """Create the topic again; return what was done, in words. Clients' metadata requests do not create it. Raises
+        """Create the topic again, as the experiment describes it; return what was done, in words. Raises
         `FaultNotConfirmed` if it is not there in time."""
         if not self._deleted:
             return "nothing to undo"

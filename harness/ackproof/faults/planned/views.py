@@ -1,7 +1,7 @@
 """Two brokers for planned work: the first gets the request, the second witnesses its effect.
 
-Each broker answers from its own copy of the metadata, which it replays from the controllers' log. So a change that the
-second broker shows was committed, whatever the first one answered.
+Each broker answers from its own copy of the metadata, which it gets from the controllers. So a change that
+the second broker shows was committed, whatever the first one answered.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the topic names for a request about all topics of the case; () if brokers of this cluster take an empty
-    list as all topics (DescribeTopicPartitions)."""
+    """Return the topic names for a request about all topics. That is () for brokers with DescribeTopicPartitions, which
+    take an empty list as all topics, and for a run without a case; else the topics of the case."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)
@@ -224,8 +224,9 @@ def _not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
 
 
 def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> str:
-    """Wait until every running broker shows every partition of every topic with all replicas in sync. Return the
-    observation in words. Raises `FaultNotConfirmed` after `within_s` seconds, `Interrupted` if the run is stopped."""
+    """Wait until every running broker shows every partition of the topics in `all_topics` with a leader and
+    all replicas in sync. Return the observation in words. Raises `FaultNotConfirmed` after `within_s`
+    seconds, `Interrupted` if the run is stopped."""
     lacking: list[str] = []
     topics = all_topics(context)
 

@@ -75,7 +75,7 @@ class RequestWitness:
     wanted: int = 1
     """Number of times that the probe must arrive."""
     later_s: float = 0.0
-    """Delay, in seconds, of the last of the `wanted` arrivals."""
+    """Minimum delay, in seconds, of the last of the `wanted` arrivals."""
 
     def sees(self, look: RequestObservation) -> bool:
         """Return True if the outcomes of a probe and its control show the fault."""
@@ -141,8 +141,8 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
-        """Confirm that the rule still works, and lift it; return the last observations and the number of frames hit, in
-        words. Raises `FaultNotConfirmed` if it does not."""
+        """Confirm that the rule still works, and lift it; return the last observations and the number of
+        frames hit, in words. Raises `FaultNotConfirmed`, after lifting, if the rule did not work any more."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:
@@ -159,8 +159,9 @@ class _RequestsInjection(Injection[SpecT]):
         return f"lifted from {names(self.links)}; until then: {self._describe(lasted)}{hits}"
 
     def confirm_healed(self) -> str:
-        """Confirm that probes pass again, that the links' nodes take part, and that the rule hit other requests than
-        probes. Return the observation in words. Raises `FaultNotConfirmed` if this is not seen."""
+        """Confirm that probes pass again, that the nodes at the links' ends answer, and that the rule hit
+        other requests than probes. Return the observation in words. Raises `FaultNotConfirmed` if this is not
+        seen; a fault that a storm drew need not have hit a request."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(
@@ -254,8 +255,8 @@ class _RequestsInjection(Injection[SpecT]):
                 self.await_ready(node)
 
     def _is_held_elsewhere(self, end: int) -> bool:
-        """Return True if another fault may keep a node from taking part: it holds the node, or a link of the node has
-        an effect."""
+        """Return True if another fault may keep a node from answering or being unfenced: it holds the node,
+        or a link of the node has an effect."""
         holds, mesh = self.context.holds, self.context.cluster.mesh
         touching = [link for link in mesh.links() if end in link] if mesh is not None else []
         held = holds is not None and holds.others(end, self.fault.number)

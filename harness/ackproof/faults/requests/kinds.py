@@ -7,9 +7,10 @@
     - lose_request: {link: clients -> leader(orders/0), api: Produce, side: response, times: 1}
       when: acked >= 1000
 
-A broker takes the requests of a connection one after the other, and answers in that order. Requests behind one that
-waits, wait too; behind a lost one nothing comes any more until its client gives the connection up. Other connections,
-and so mostly other APIs, go on: brokers have one for heartbeats, one for AlterPartition, one for each fetcher.
+A broker takes the requests of a connection one after the other, and answers in that order. So requests that
+follow a waiting one wait too. After a lost request nothing passes on its connection until the client gives
+the connection up. Other connections, and so mostly other APIs, are not affected: brokers have one for
+heartbeats, one for AlterPartition, one for each fetcher.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class LoseRequest(RequestFault):
 
 
 class CloseAtRequest(RequestFault):
-    """The connection of a request is closed, and the request is not passed on."""
+    """The connection is closed at a request, or at its response, which is not passed on."""
 
     KIND = "close_at_request"
     SUMMARY = "Close the connection at a request of one API, or at its response, without passing it on."

@@ -56,7 +56,7 @@ class RequestFault(FaultSpec):
     STOPS_ANSWERS: ClassVar[bool] = True
     """True if a probe gets no answer as long as the fault lasts."""
     NEEDS_API: ClassVar[bool] = False
-    """True if the fault cannot hit every API of a client."""
+    """True if the field `api` is required, because the fault cannot hit every API of a client."""
 
     link: LinkField
     api: ApiField | None = Field(

@@ -29,8 +29,8 @@ class ScriptActions:
     gates: Gates
     looks: PartitionObserver
     until: Callable[[Callable[[], object], str], object]
-    """Function that calls its first argument until that returns a value. Its second argument says, in words,
-    what is awaited. Raises `FaultNotConfirmed` with these words."""
+    """Function that calls its first argument until that returns a true value. Its second argument says, in
+    words, what is awaited. Raises `FaultNotConfirmed` with these words."""
     acks: str
     """The producers' `acks`: 0, 1 or all."""
 
@@ -74,8 +74,8 @@ class ScriptActions:
         """Let a request (`step.side` request), its response, or both through the gate; return what was done. `what`:
         the request in words.
 
-        A request is through when its response waits. A response is through when the next request waits or nothing more
-        comes. Raises `FaultNotConfirmed` if it does not come through in time.
+        A request is through when its response waits at the gate. A response is through at once or, for fetches, when
+        the broker's next fetch waits. Raises `FaultNotConfirmed` if a frame does not come, or come through, in time.
         """
         broker, gates, until = step.broker or 0, self.gates, self.until
         name = f"the {what} of broker {broker}"

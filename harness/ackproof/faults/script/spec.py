@@ -278,7 +278,8 @@ class Script(FaultSpec):
     observed.
 
     All other requests of the APIs that its steps name are held at proxies from beginning to end. The run is
-    INCONCLUSIVE if anything else happens during a step, or a step's effect is not observed.
+    INCONCLUSIVE if the controller decides, or a held replica's log changes, without a step that accounts for
+    it, or if a step's effect is not observed.
     """
 
     KIND = "script"
@@ -311,8 +312,8 @@ class Script(FaultSpec):
         return tuple(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
     def held_brokers(self, gate: Gate, brokers: Sequence[int]) -> tuple[int, ...]:
-        """Return the brokers at which the script holds the requests of a gate. Heartbeats are held only at brokers for
-        which a step lets a heartbeat through; the others would be fenced."""
+        """Return those of `brokers` at which the script holds the requests of a gate. Unless `holds` names them,
+        heartbeats are held only at brokers for which a step lets a heartbeat through; the others would be fenced."""
         if gate is not Gate.HEARTBEATS or gate in self.holds:
             return tuple(brokers)
         return tuple(sorted({step.heartbeat for step in self.steps if step.heartbeat is not None}))
@@ -333,8 +334,8 @@ class Script(FaultSpec):
         return found
 
     def observed(self, nodes: int) -> Incidents:
-        """Return the incidents (kills, power losses) that its steps cause. Other incidents are counted from the
-        metadata log. `nodes` has no effect."""
+        """Return the incidents (kills, controlled shutdowns, power losses) that its steps cause. Other
+        incidents are counted from the metadata log. `nodes` has no effect."""
         del nodes
         return self._count(_KILLS)
 
@@ -356,8 +357,8 @@ class Script(FaultSpec):
         return found
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report to `say` topics, controllers, brokers and producers of the experiment with which the script cannot
-        work."""
+        """Report to `say` topics, controllers and time-outs of the experiment with which the script cannot work, and
+        steps that name a missing broker or producer, or deliver a fetch that no step has set aside."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:

@@ -107,8 +107,8 @@ class PartitionObserver:
             return None
 
     def read_state(self, acked: int) -> ScriptState | None:
-        """Return the state relative to the beginning of the script. None if the controller's log cannot be read,
-        or has no decision about the partition yet.
+        """Return the state relative to the beginning of the script. None if the controller's log cannot be
+        read, or has no decision about the partition yet. Raises OSError if a broker's log cannot be read.
 
         `acked`: number of records acknowledged so far, since the run's start. Log ends, epochs and counts in the
         result are differences to `base`.
@@ -225,7 +225,7 @@ def find_unexpected_decisions(
 
 
 class Gates:
-    """The gates of one script at the request proxy: each holds requests of one kind at one broker.
+    """The gates of one script at the request proxy: each holds requests of one kind, or their responses, at one broker.
 
     `laid`: the links with the proxy. `number`: number of the fault. Methods raise `LinkError` if the proxy does not
     carry out a request.
@@ -270,8 +270,8 @@ class Gates:
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let the oldest frame of this side (requests or responses) pass that waits at a broker's gate. Return False if
-        none waits. Raises KeyError if the gate is open."""
+        """Let one waiting frame of this side (requests or responses) pass a broker's gate: the oldest of its
+        route. Return False if none waits. Raises KeyError if the gate is open."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)

@@ -34,8 +34,8 @@ from ackproof.rundir.timeline import fault_name
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) for each forbidden class that has findings.
 
-    Yield an `open` opinion (undecided) for each class with findings that is neither forbidden nor allowed, and whose
-    prediction is unknown.
+    Yield an `open` opinion (undecided) for each class with findings that is neither forbidden nor allowed,
+    and whose prediction is unknown. Classes about groups are left out (`judge.groups`).
     """
     for one in classes:
         if one.anomaly in GROUP_CLASSES:
@@ -101,8 +101,9 @@ def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
     """Judge a class about transactions that the settings forbid (`one`), and name a marker that a coordinator skipped.
     Return the judgement with these reasons.
 
-    Torn transactions that lack only lost records are judged as `lost`. A fault of a disk can take a marker, or what the
-    coordinator wrote of a commit.
+    If all torn transactions lack only records that count as lost, the class is allowed: the loss is judged as
+    `lost`. Torn transactions are undecided after a fault of a disk, which can remove a marker or the record
+    of a commit, unless a coordinator skipped a marker.
     """
     is_torn = one.anomaly == Anomaly.TORN_TRANSACTION  # in partitions other than that of its finding, too
     skipped = sorted(facts.unmarked if is_torn else facts.unmarked & find_places(facts, one.anomaly))
@@ -213,7 +214,7 @@ def _strictest_ruling(
 ) -> Ruling:
     """Return the strictest ruling of the topics on a class.
 
-    Topics with an unknown ruling are left out if no finding of the class is on them.
+    Topics with an unknown prediction are left out if the class has findings, and none of them is on such a topic.
     """
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
@@ -237,7 +238,8 @@ def _count_against(
     apart: Sequence[PredictedClass],
 ) -> int:
     """Return the number of findings of a class that lie on none of the `permitting` topics. `count`: all findings of
-    the class. Neither number has findings on the partitions `apart`, which have predictions of their own."""
+    the class. Neither number has findings on the partitions `apart`, which have predictions of their own. For a class
+    of order, only inversions of acknowledged records count if a topic in `forbidden` is without idempotence."""
     acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
         return count
@@ -326,8 +328,8 @@ def unappended(facts: Facts) -> str:
 
 
 def _begun_late(facts: Facts) -> Iterator[str]:
-    """Yield, as the end of a sentence, the first log in which a producer id begins with a sequence above 0. Its leader,
-    not the first one, knew nothing of the id."""
+    """Yield, as ends of a sentence, each partition and producer id whose first batch on disk has a sequence
+    above 0 and is not from the first leader epoch: that leader knew nothing of the id."""
     wanted = (pc.field("producer_id") >= 0) & (pc.field("topic").isin(list(facts.case.experiment.topics)))
     rows = facts.batches.filter(wanted).sort_by("first_offset")
     seen: set[tuple[str, int, int]] = set()

@@ -43,7 +43,7 @@ class _Commits:
     """Commits of one group for one partition, in the order in which they were sent."""
 
     granted: list[tuple[int, int, int]] = field(default_factory=list)
-    """(begun, done, offset); times in ns."""
+    """Accepted commits: (begun, done, offset), times in ns since the run began."""
     loose: set[int] = field(default_factory=set)
     """Offsets whose commit may be applied at any later time."""
     asked: set[int] = field(default_factory=set)
@@ -54,7 +54,7 @@ class _Commits:
         return max(self.granted, key=lambda one: one[1], default=None)
 
     def standing(self) -> set[int]:
-        """Return the offsets that the group may have committed at the end of the run; -1 means that it has none."""
+        """Return the offsets that the coordinator may have for this partition after these commits; -1: none."""
         latest = max((begun for begun, _, _ in self.granted), default=0)
         newest = {offset for _, done, offset in self.granted if done >= latest}
         return newest | self.loose | (set() if self.granted else {_NONE})
@@ -63,10 +63,11 @@ class _Commits:
 def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
     """Check the committed offsets of each group when the run was over.
 
-    Yields a `breaks` opinion (a promise is broken) if OffsetFetch, or a replica's log of `__consumer_offsets`, differs
-    from the group's last accepted commits. Yields `lacks` (missing evidence) if the coordinator runs and gave no
-    answer, `not judged` if it does not run or where a fault may have removed commits, else `agrees`. Yields nothing if
-    no committed offsets were requested.
+    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch answered an offset that its
+    commits do not explain, or differs from an in-sync replica's log of `__consumer_offsets`. Yields `lacks`
+    (missing evidence) if the coordinator runs and gave no answer, `not judged` if it does not run or if a
+    fault, a setting or an election may have removed commits. Yields one `agrees` for all other groups with
+    commits. Yields nothing if no committed offsets were requested.
     """
     file = facts.committed
     if file is None:
@@ -104,9 +105,10 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
     """Check the committed offsets at which readers started.
 
-    Yields a `breaks` opinion (a promise is broken) for a reader if OffsetFetch answered an offset other than the
-    group's last accepted commit, or if no earlier reader of the group got the records below that offset. Yields nothing
-    where commits may be missing, or where a replaced coordinator may have answered with older offsets.
+    Yields a `breaks` opinion (a promise is broken) for a reader if OffsetFetch answered an offset that the group's
+    commits do not explain, and one if no earlier reader of the group got the last records below that offset. Where
+    commits may be missing, or a replaced coordinator may have answered with older offsets, every offset that a client
+    tried to commit is accepted. Where faults or settings may have removed commits from the logs, yields nothing.
     """
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
@@ -141,7 +143,8 @@ def _of_group(
 
 
 def deleted_topics(facts: Facts) -> set[str]:
-    """Return the topics that were deleted in the run: a coordinator removes the committed offsets of such a topic."""
+    """Return the topics that were deleted in the run, or that a fault of the case deletes: a coordinator
+    removes the committed offsets of such a topic."""
     topics, faults = facts.case.experiment.topics, facts.case.faults
     return {
         topic for topic in topics if topic in facts.removed or any(fault.drops(topic) for fault in faults)
@@ -180,8 +183,8 @@ def _wrong(
     """Yield (partition, sentence) for each partition for which OffsetFetch answered an offset that cannot be the
     group's. `own`: the commits of the group; `when`: time of the answer in words.
 
-    `loss`: why granted commits may be missing, '' if they may not. With a reason, only an offset that nobody asked for
-    is wrong.
+    `loss`: why accepted commits may be missing, '' if they may not. With a reason, no offset at all is right,
+    and so is each offset that a client tried to commit.
     """
     for place, commits in sorted(own.items()):
         served = answered.get(place, _NONE)
@@ -211,10 +214,10 @@ def _in_logs(group: GroupOffsets, place: TopicPartition, logs: Sequence[OffsetsL
 def _unhanded(
     facts: Facts, reader: str, start: CommittedStart, offsets: Mapping[TopicPartition, int]
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield (partition, sentence) for each partition with records below the committed offset that no earlier reader of
-    the group was handed.
+    """Yield (partition, sentence) for each partition with records below the committed offset that lie after all records
+    that earlier readers of the group got. Yields no more if a ledger part cannot be read.
 
-    Only records that the final read has are looked for: offsets of markers and of deleted records are nobody's.
+    Only records that the final read has count, because offsets of markers and of deleted records reach no reader.
     """
     earlier = {
         client.reader
@@ -320,7 +323,8 @@ def _why_losable(facts: Facts, partition: int) -> str:
 
 
 def why_losable_by_settings(facts: Facts, partition: int) -> str:
-    """Return the setting or the election that allows the loss of an accepted commit; '' if none is known."""
+    """Return the setting, the deletion of `__consumer_offsets` or the unclean election that allows the loss
+    of an accepted commit; '' if none is known."""
     if any(value != "-1" for value in _values(facts.case, _REQUIRED_ACKS)):
         return f"{_REQUIRED_ACKS} does not wait for the ISR"
     place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log
@@ -366,11 +370,12 @@ def first_election_ns(facts: Facts, partition: int) -> float:
 def find_forgotten(
     commits: pa.Table, membership: pa.Table, rest: GroupOffsets, until: float
 ) -> Set[TopicPartition]:
-    """Return the partitions for which a member, or the harness, was given a lower offset than every coordinator had.
+    """Return the partitions for which a member, or the harness at the end of the run, got a lower committed
+    offset than the last one that was accepted before that, and before `until`.
 
-    A deposed coordinator that does not know it yet still has all commits that were answered before the first election.
-    `commits`, `membership`: ledgers of the group. `rest`: its committed offsets at the end. `until`: time of that
-    election.
+    Every coordinator has the commits that were accepted before the first election, even a deposed one.
+    `commits`, `membership`: ledgers of the group. `rest`: its committed offsets at the end. `until`: time of
+    that election, in ns since the run began.
     """
     columns = ("topic", "partition", "offset", "done_ns")
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))

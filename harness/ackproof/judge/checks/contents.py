@@ -42,7 +42,8 @@ def compare(
     committed: bool = False,
     summed: int | None = None,
 ) -> ComparedBatches:
-    """Compare a replica's batches with the final read of a partition, which covers the offsets `start` … `end` - 1.
+    """Compare a replica's batches with the final read of a partition, which covers the offsets `start` …
+    `end` - 1. Control batches and batches that end before `start` are left out.
 
     `log`: the batches, as rows of `replicas.BATCHES`. `committed`: compare with the read at read_committed, which has
     no records of aborted transactions. `summed`: content sum of all rows of the read, from the audit; None: unknown. If

@@ -16,7 +16,7 @@ from ackproof.rundir.timestamps import read_timestamps
 
 def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
     """Check the CRC-32C of each batch on disk. Yield a `breaks` opinion (a promise is broken) for each log with a
-    damaged batch, unless a fault damages disks.
+    damaged batch for which another log is a witness. Yield nothing if a fault may have changed files of brokers.
 
     Leaders and followers verify the checksum before they append a batch (UnifiedLog.analyzeAndValidateRecords), so a
     broker damaged what it wrote. A second log is the witness: it ends where the batch begins, because a follower

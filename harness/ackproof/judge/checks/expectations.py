@@ -31,7 +31,8 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) for each expectation that is broken, and an `open` opinion
     (undecided) for each that is not met or whose number is not known. Broken upper bounds of counts come first.
 
-    A broken bound on a liveness class or on a time is `open` if a starved machine may be the cause.
+    A broken bound on a liveness class or on a time is `open` if a starved machine may be the cause. So is a
+    bound on duplicates that only copies in a new producer epoch break.
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)

@@ -16,9 +16,10 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Yield `lacks` opinions (evidence is missing): if there was no final read, if it is incomplete or lacks
-    partitions, if something had not recovered by then, if the ledgers of its readers lack records, and if a reader went
-    back or skipped records."""
+    """Yield `lacks` opinions (evidence is missing): if there was no final read, or none at read_committed although
+    producers use transactions; if the read is incomplete or lacks partitions; if something had not recovered before it
+    and is not stuck; if a reader's ledger has another number of records than it read; and if a reader went back or
+    skipped records that it could have got. Raises `BadInput`, OSError or ArrowException for a broken file."""
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")
@@ -42,11 +43,13 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _without_record(facts: Facts) -> int:
-    """Return at how many flawed offsets of the final read no in-sync log has a record, so that no reader can get one.
+    """Return the number of flawed offsets of the final read (`FinalReadFlaws.places`) at which no reader can
+    get a record, as the logs on disk show; 0 without these logs.
 
-    Each log was read to its end, and reaches over the offset. It has a transaction marker there, which brokers return
-    to no reader: the record that was read has been truncated since. Or the final reader got as many records of the
-    batch there as it has: compaction removed the others, and the classes say whether they had to stay.
+    Every in-sync log was read to its end and covers the offset. Either no log has a batch with records there:
+    the record that another reader got was truncated later, and a transaction marker may have its offset. Or
+    the final reader got as many records of the batch there as the batch holds: compaction removed the others.
+    Whether they had to stay is judged by class.
     """
     if facts.replicas is None:
         return 0

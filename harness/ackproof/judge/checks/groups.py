@@ -27,9 +27,11 @@ _NONE: Final = -1
 
 
 def check_groups(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion for evidence of consumer groups that is missing: the file of their ends, members that
-    died, broke their contract or did not close their ledger, committed offsets, a whole output, the end of the input.
-    Yields `not judged` for what the audit could not count. Nothing is yielded without groups."""
+    """Yield a `lacks` opinion for each gap in the evidence of consumer groups: no `groups.json`, or a group
+    that it does not name; a member that ended by itself, broke the contract or did not close its ledger;
+    unknown committed offsets; an incomplete output; a group that is not stalled and had not caught up with
+    its input; a group that the audit did not count. Yields `not judged` for classes that the audit could not
+    count. Nothing is yielded without groups. Raises `BadInput` for a broken file."""
     specs = facts.case.experiment.workload.groups
     if not specs:
         return
@@ -48,8 +50,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def opinions_on_members(members: Sequence[MemberEnd], ledger: Path) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each member that died, or did not close its folder in the
-    ledger. Members that a fault killed are left out."""
+    """Yield a `lacks` opinion (evidence is missing) for each member that ended by itself, ended with a status
+    other than 0, or did not close its folder in the ledger. Members that a fault killed are left out."""
     for one in members:
         name = f"member {one.client} of group {one.group}"
         words = f": {one.last_words.splitlines()[-1]}" if one.last_words.strip() else ""
@@ -101,11 +103,13 @@ def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
 def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
     """Compare committed offsets after the load with the logs of in-sync replicas, and with what members committed.
 
-    Yields a `breaks` opinion (a promise is broken) if OffsetFetch differs from the last commit in a log, or if the
-    coordinator returned or wrote an offset that no member committed. Healthy differences are left out: a follower lags
-    while the group works (only logs that end where the coordinator's does are compared, after the load); a commit that
-    timed out at the coordinator is in the logs alone (offsets of commits without an answer do not count); an operator,
-    a program of the user, or automatic commits may commit what no ledger has (those groups do not count).
+    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in a log, or
+    if the coordinator returned or wrote an offset that no member committed. Yields `not judged` for a group whose
+    commits a fault may have removed, and one `agrees` for all partitions without a difference.
+
+    A follower may lag, so only logs that end at the coordinator's log end offset are compared. A commit without an
+    answer may be in the logs only, so its offset is no difference there. An operator, a program of the user, or
+    automatic commits may commit what no ledger has: such groups are compared with the logs only.
     """
     confirmed = 0
     for group in read_groups(facts):
@@ -134,7 +138,8 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
 
 
 def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
-    """Return the last offsets of a group in each replica's log of its partition of `__consumer_offsets`.
+    """Return the last committed offsets of a group in each replica's log of the group's partition of
+    `__consumer_offsets`; [] if the run did not read these logs.
 
     If commits of two transactions overlap, the commit that was appended later counts, as in the coordinator
     (OffsetMetadataManager.replayEndTransactionMarker). A tombstone removes an offset.
@@ -160,11 +165,13 @@ def _last_offsets(facts: Facts, group: GroupFacts) -> list[OffsetsLog]:
 
 
 def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield (partition, sentence) for each partition with an offset from nobody: the coordinator told it, or has it in
-    its log, and no member asked for it.
+    """Yield (partition, sentence) for each offset that no member asked to commit, although the coordinator
+    returned it or a log of `__consumer_offsets` has it. Yields nothing if others may commit too: on an
+    attached cluster, for a program of the user, and with automatic commits.
 
-    A member writes each commit down just before it asks for it, also a member that is killed. A member's commits have
-    its name as metadata; commits of an operator have none. `gone`: deleted topics, which are left out.
+    A member records each commit just before it sends it, so the ledger of a killed member has them all. A
+    member's commits have its number as metadata, and commits of an operator have none. `gone`: deleted
+    topics, which are left out.
     """
     foreign = group.facts.case.experiment.ground.foreign  # an earlier run may have left offsets there
     if foreign or group.spec.library == COMMAND or group.spec.commit == "auto":

@@ -1,6 +1,7 @@
 """Replicas in the ISR, and replicas that left it.
 
-A replica that left is compared with those in sync, below the high watermark at which it left.
+The log of a replica that left is compared with the log of one that is in sync, below the high watermark of the time
+when it left.
 
 acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
 the metadata log. A sample that finds the log of an in-sync replica behind an offset that was acknowledged before the
@@ -32,9 +33,10 @@ _MARGIN_NS: Final = 20_000_000
 certain.
 """
 _IN_SYNC_NS: Final = 1_000_000_000
-"""Time for which the replica must have been in the ISR before the acknowledgement."""
+"""Time for which a replica must have been in the ISR before the acknowledgement of a record that it lacks."""
 _SPECIMENS: Final = 2
-"""Least number of such offsets for an opinion. A single sample could be wrong."""
+"""Least number of samples of a partition that must show a replica behind, for an opinion. A single one could
+be wrong."""
 
 
 class _Behind(NamedTuple):
@@ -48,11 +50,11 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for each partition where samples show that the log of a replica in
-    the controller's ISR ended below offsets that had been acknowledged with acks=all, at least two of them.
+    """Yield a `breaks` opinion (a promise is broken) for each partition where at least two samples show a replica in
+    the controller's ISR whose log ended below an offset that had been acknowledged with acks=all.
 
-    Nothing is yielded in ZooKeeper mode, for simulated or attached clusters, for deleted topics and damaged logs, or if
-    a fault shifts a clock.
+    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, for deleted topics, for
+    partitions whose logs a fault damages, or if a fault shifts a clock. Raises OSError or `BadInput` for a broken file.
     """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]
@@ -79,11 +81,9 @@ def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
 
 
 def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
-    """Yield each replica whose log ended below the log end that its leader had in the sample before, in the same leader
-    epoch.
-
-    A replica that answered in both samples was asked after the first.
-    """
+    """Yield each replica whose log ended below the log end that its leader had in the sample before, in the
+    same leader epoch. Only replicas that answered in both samples count: their second answer was requested
+    after the first sample."""
     for before, after in pairwise(samples):
         leader = before.leader
         if leader < 0 or (leader, before.leader_epoch) != (after.leader, after.leader_epoch):
@@ -97,9 +97,9 @@ def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
 def _acked_beyond(
     facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
 ) -> Iterator[tuple[int, int, _Behind]]:
-    """Yield (offset, time of its acknowledgement in ns, replica) where the replica lacked the offset although it was
-    asked later, and was in the ISR. `records`: decisions about the partition. Nothing if a ledger part cannot be read.
-    """
+    """Yield (offset, time of its acknowledgement in ns, replica) for each replica that lacked an acknowledged offset
+    although it was asked later and was in the ISR; the offset acknowledged last if there are several. `records`:
+    records of the metadata log about the partition. Yields nothing if a ledger part cannot be read."""
     wanted = (
         (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
@@ -120,11 +120,11 @@ def _acked_beyond(
 
 
 def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind, acked_ns: int) -> bool:
-    """Return True if the controller kept the replica in the ISR from before the acknowledgement (`acked_ns`) until the
-    replica answered.
+    """Return True if the controller kept the replica in the ISR from 1 s before the acknowledgement (`acked_ns`) until
+    the replica answered, in one leader epoch, and the replica's process lived all that time.
 
-    Its process must have lived, in one leader epoch. If the wall clock was set during the run, records may be of either
-    time.
+    If the wall clock was set during the run, the time of a record of the metadata log is not certain. Then the record
+    counts at every time that is possible.
     """
     since = acked_ns - _IN_SYNC_NS
     written = [(record, *facts.wall.written_within(record.timestamp_ms)) for record in records]
@@ -151,8 +151,8 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
 
     That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds every
     record below it, and never removes one by itself. Not compared: records that a later leader did not have
-    (truncations of the replay), and nodes whose disk a fault hit. Nothing is yielded without the logs on disk. Raises
-    `BadInput` for broken files.
+    (truncations of the replay), nodes whose disk a fault hit, deleted and compacted topics, and logs that could not be
+    read. Nothing is yielded without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
     """
     if facts.replicas is None:
         return
@@ -174,8 +174,9 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
 
 
 def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
-    """Return the replicas that are out of the ISR at the end, by partition. Each has the high watermark of its last
-    sample in the ISR, or a lower offset at which a later leader truncated."""
+    """Return {node: offset} of the replicas that left the ISR and are out of it at the end, by partition. The
+    offset is the high watermark of the last sample with the replica in the ISR, or a lower one at which the
+    replay has a truncation. Deleted and compacted topics, and nodes whose disk a fault hit, are left out."""
     cuts: dict[TopicPartition, list[int]] = defaultdict(list)
     for cut in facts.replay.truncations:
         cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)

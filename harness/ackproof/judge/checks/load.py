@@ -28,8 +28,9 @@ from ackproof.rundir.timeline import ClientEnded, EventKind
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
-    """Yield `lacks` opinions (evidence is missing): if the audit did not count every class and record, if nothing was
-    produced or acknowledged, and if too many produce attempts are indeterminate."""
+    """Yield `lacks` opinions (evidence is missing): if the audit did not count every class and row, if
+    ledgers of producers lack records, if nothing was produced or acknowledged, and if too many produce
+    attempts are indeterminate."""
     audit = facts.audit
     if not audit.complete:
         yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
@@ -75,11 +76,12 @@ def _name_overdue_clients(facts: Facts) -> Iterator[str]:
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each targeted partition without an acknowledgement at a
-    required time.
+    """Yield a `lacks` opinion (evidence is missing) for each targeted partition without an acknowledgement at
+    a required time.
 
-    These times are before the first fault and after the last healing. The second is not required if the experiment does
-    without it (`evidence.ack_after_healing`), nor for a partition that can acknowledge nothing any more (`blocked`).
+    These times are before the first fault and after the last confirmed healing. The second is not required if
+    the experiment does without it (`evidence.ack_after_healing`), if no healing was confirmed, nor for a
+    partition that can acknowledge nothing any more (`blocked`). Nothing is yielded if no fault was requested.
     """
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
@@ -121,7 +123,8 @@ def _targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPa
 def _silent_partitions(
     run: CaseDir, places: Sequence[TopicPartition], when: pc.Expression
 ) -> set[TopicPartition]:
-    """Return the given partitions without an acknowledged row in the produced ledger for which `when` holds."""
+    """Return the given partitions without an acknowledged row in the produced ledger for which `when` holds.
+    Return all of them if the ledger cannot be read."""
     if not places:
         return set()
     wanted = when & (pc.field("done_ns") >= 0) & (pc.field("outcome") == int(Outcome.ACKED))

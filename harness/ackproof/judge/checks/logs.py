@@ -25,7 +25,7 @@ _proves = partial(breaks, proven=True)
 
 
 class _Batch(NamedTuple):
-    """Columns of a batch in `replicas.BATCHES` that must be equal in all replicas."""
+    """Columns of a batch in `replicas.BATCHES` that must be equal in all replicas, except `sound`."""
 
     first_offset: int
     last_offset: int
@@ -53,7 +53,8 @@ class _Logs(NamedTuple):
     log.
     """
     may_expire: bool
-    """True if retention may delete segments, which each broker does in its own time."""
+    """True if retention or a soak may delete records. Then the logs may begin at different offsets: each
+    broker deletes in its own time."""
     batches: LogBatches
 
     @property
@@ -66,8 +67,8 @@ class _Logs(NamedTuple):
         return [_Batch(*row) for row in zip(*(log[name].to_pylist() for name in _Batch._fields), strict=True)]
 
     def since(self, *nodes: int) -> str:
-        """Return the faults that removed part of the logs of these nodes, as the end of a sentence; '' if no
-        fault did."""
+        """Return, as the end of a sentence, the faults that removed or damaged part of the logs of these
+        nodes; '' if no fault did."""
         by = [
             f"{self.damaged_by[node]} took from that of node {node}"
             for node in nodes
@@ -80,9 +81,10 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics.
 
     Yields a `breaks` opinion (a promise is broken) where in-sync logs that no fault damaged differ below the high
-    watermark, end below it or all lack an offset; and where brokers served other records than a log has, to the final
-    reader and to a second one. `contradicts` if only the final reader has other records, `lacks` for other differences
-    and for logs that could not be read, `agrees` for partitions without any. Raises `BadInput` for broken files.
+    watermark, end below it or all lack an offset, and where the final reader and another reader got other records than
+    a log has. Yields `contradicts` if only the final reader has other records, `lacks` for other differences and for
+    logs that could not be read, `agrees` for partitions without any. Yields nothing without a final read or without the
+    logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
@@ -201,8 +203,9 @@ def _compare_logs(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
 
 
 def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterator[Opinion]:
-    """Compare the final read at read_committed with the first sound in-sync log, of which aborted batches are left out.
-    Yields an opinion if they differ; nothing without such a log."""
+    """Compare the final read at read_committed with the first in-sync log that no fault damaged, without its
+    aborted batches. Yields one opinion on whether they differ. Yields nothing without such a log, if that log
+    could not be read, or if it has no batch to compare."""
     name = str(logs.place)
     sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.damaged_by]
     if not sound or sound[0].reason:
@@ -226,7 +229,8 @@ def _compare_committed(facts: Facts, logs: _Logs, read: PartitionRead) -> Iterat
 
 
 def _short_twice(read: PartitionRead, rows: Sequence[_Batch]) -> bool:
-    """Return True if two final readers, one after the other, both got fewer records than a log has for every reader."""
+    """Return True if two final readers, one after the other, both got fewer records than a log has outside
+    transactions. False if one of the two numbers is unknown."""
     return 0 <= min(read.records, read.again) <= max(read.records, read.again) < _least(read, rows)
 
 
@@ -276,9 +280,8 @@ def _later_starts(name: str, read: PartitionRead, logs: Mapping[int, Replica]) -
 
 
 def _holes(start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> dict[int, tuple[int, int]]:
-    """Return the first range of offsets that each log lacks, from `start` to before `end`. Logs without gaps are not in
-    the result.
-    """
+    """Return the first range (begin, end) of offsets that each log lacks between `start` and `end`, by node.
+    Ends are excluded. Logs without gaps are not in the result."""
     holes = {}
     for node, mine in sorted(rows.items()):
         expected = start
@@ -296,8 +299,8 @@ def _holes(start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> dict[i
 def _hole_in_all(
     facts: Facts, logs: _Logs, holes: Mapping[int, tuple[int, int]], rows: Mapping[int, Sequence[_Batch]]
 ) -> tuple[int, int] | None:
-    """Return the hole (begin, end) that all logs have, if the final reader got no record in it and its ledger has all
-    its rows; else None."""
+    """Return the first hole (begin, end) if it is the same in all logs, the final reader got no record in it, and the
+    reader's ledger has as many rows of the partition as it read; else None. None also if the ledger cannot be read."""
     if len(set(holes.values())) != 1 or holes.keys() != rows.keys():
         return None
     ((start, end),) = set(holes.values())
@@ -343,8 +346,8 @@ def _wrong_counts(
 ) -> Iterator[str]:
     """Yield a sentence for the first log whose number of records differs from that of the final read.
 
-    Records of transactions may be missing from the read. Nothing is yielded if the number is unknown, or the log begins
-    elsewhere.
+    Records of transactions may be missing from the read. Nothing is yielded if the number of records read is
+    unknown, or if a log begins above the start of the read.
     """
     if read.records < 0 or start != read.start:
         return

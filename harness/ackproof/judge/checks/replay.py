@@ -16,8 +16,8 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) for a forbidden step of the replay and for losses that no observed
-    step explains; `lacks` if records were read that must be gone; `not judged` for what was not replayed; `agrees` for
-    allowed steps and explained losses."""
+    step explains. Yield `lacks` if records were read that must be gone according to the replay, `not judged` for what
+    was not replayed or cannot be traced, and `agrees` for allowed steps and explained losses."""
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

@@ -38,9 +38,9 @@ def check_end(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_faults(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each fault that was not injected, not confirmed or not
-    confirmed as healed. A fault that missed (found nothing to break, or had no effect) yields none; `check_lives`
-    requires that a storm drew it."""
+    """Yield a `lacks` opinion (evidence is missing) for each fault that was not injected, not confirmed or
+    not confirmed as healed. A fault that missed (found nothing to break, or had no effect) yields none here:
+    only faults that a storm drew may miss (`coherence.faults.check_lives`)."""
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)}"
         for text in _missing_steps(facts.lifelines.fault_events.get(fault.number, ())):
@@ -98,8 +98,8 @@ def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_resets(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `not judged` opinion for offsets that a live reader skipped because the log start had moved above its
-    position."""
+    """Yield a `not judged` opinion for each reset at which a live reader skipped offsets, because the log
+    start had moved above its position."""
     for event in facts.events:
         what = event.what
         if not isinstance(what, ClientReset) or what.position is None or what.goes_on is None:

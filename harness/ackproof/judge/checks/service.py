@@ -35,18 +35,20 @@ _UNTOLD: Final = {
     1: "its own commits and who owned a partition: it tells deliveries alone (level 1)",
     2: "its sends: it does not tell them (level 2)",
 }
-"""By the level that a service reached: what is therefore not judged. Each line holds for lower levels too."""
+"""What is not judged, by the level that a service reached with its events (docs/clients.md). At a level, the
+lines of all higher levels hold too."""
 _REMOVED: Final = (Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.VANISHED, Anomaly.CONFLICT, Anomaly.DELETED)
 
 
 def check_service(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) if a service dropped input records, doubled them against its
-    promise, or an acknowledged record of its output is not there.
+    """Yield a `breaks` opinion (a promise is broken) if a service dropped input records, doubled them against
+    its promise, or an acknowledged record of its output is not there.
 
-    Yields `lacks` if an instance died or broke its contract, if the service did not catch up, or if its output could
-    not be read; `not judged` for what its level leaves out or its promise allows; `open` if the input or the settings
-    may explain what is missing. If the output could be read, `agrees` comes last, with the number of copied records.
-    Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
+    Yields `lacks` for missing evidence, such as an instance that died or broke its contract, a service that
+    did not catch up, or an output that could not be read. Yields `not judged` for what its level leaves out
+    or its promise allows. Yields `open` if the input or the settings may explain what is missing, and if a
+    committed offset went back. If the output could be read, `agrees` comes last, with the number of copied
+    records. Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
     """
     spec, file = facts.case.experiment.workload.service, read_service(facts.run)
     if spec is None:
@@ -158,8 +160,8 @@ def _dropped(
 
 
 def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
-    """Return how many of the dropped records the service told as delivered, processed or sent, as the end of a
-    sentence; '' if it prints no events."""
+    """Return, as the end of a sentence, how far the dropped records got according to the service's events,
+    such as `3 never delivered`; '' if it prints no events."""
     if not told.level:
         return ""
     sends = told.sends
@@ -179,8 +181,8 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
 
 
 def why_unread(facts: Facts, topic: str) -> str:
-    """Return why a reader of this topic may have got records that others did not get at the same offsets; '' if that is
-    impossible."""
+    """Return why a reader of this topic may have got records that others did not get at the same offsets; ''
+    if neither the settings nor the prediction nor the audit's counts suggest that."""
     promises = Promises.from_experiment(facts.case.planned, topic)
     if promises.unclean_election or promises.dropped:
         return "the input topic may have lost records after they were read"
@@ -220,6 +222,6 @@ def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: 
 
 
 def describe_positions(found: Sequence[Position]) -> str:
-    """Return the first positions as text: `orders/0 at 13, orders/1 at 110, …`."""
+    """Return the first three positions as text: `orders/0 at 13, orders/1 at 110`. A final `…` stands for more."""
     named = [f"{place} at {offset}" for place, offset in found[:_SAMPLES]]
     return ", ".join([*named, *(["…"] if len(found) > _SAMPLES else [])])

@@ -33,11 +33,12 @@ _STATE: Final = ("share.coordinator.state.topic.replication.factor", "share.coor
 
 def check_share_groups(facts: Facts) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) if records were delivered to nobody, were neither finished nor
-    given up, or were delivered again after an acknowledged accept; `open` where settings or the input may explain that.
+    given up, or were delivered again after an acknowledged accept. Yields `open` instead where the settings, the input,
+    a killed member or a group that was not at rest may explain that, and for records that the dead-letter topic lacks.
 
-    Yields `lacks` if a member died or did not close its ledger, or a group was not at rest; `not judged` with the
-    number of records that were given up, and for refused acknowledgements. If the ledger could be read, `agrees` comes
-    last. Nothing is yielded without share groups. Raises `BadInput` for a damaged `shares.json`.
+    Yields `lacks` if a member died or did not close its ledger, a group was not at rest, or a file is missing or cannot
+    be read. Yields `not judged` with the number of records that were given up. For each group whose ledger could be
+    read, `agrees` comes last. Nothing is yielded without share groups. Raises `BadInput` for a damaged `shares.json`.
     """
     specs = facts.case.experiment.workload.share_groups
     if not specs:
@@ -126,8 +127,8 @@ def _judge(
 
 
 def _why_input(facts: Facts, group: str) -> str:
-    """Return why the group may have been handed other records at these offsets than the final read has; '' if it
-    cannot."""
+    """Return why the group may have got other records at the same offsets than the final read has; '' if
+    neither the settings nor the prediction suggest that."""
     for topic in facts.case.experiment.input_of(group):
         promises = Promises.from_experiment(facts.case.planned, topic)
         if promises.unclean_election or promises.dropped:

@@ -19,7 +19,8 @@ from ackproof.rundir.timeline import WindowAudited
 from ackproof.rundir.windows import window_findings
 
 _LATE_READS: Final = frozenset({Anomaly.SKIPPED, Anomaly.REWOUND})
-"""Classes of late reads of an earlier window, which no window looks at."""
+"""Classes that live reads of an earlier window's offsets can show. Only the audit of the whole run covers
+such late reads."""
 _NAMES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
@@ -39,8 +40,8 @@ class _Finding(NamedTuple):
 def check_windows(facts: Facts) -> Iterator[Opinion]:
     """Compare the windows of a soak with each other, with the timeline and with the audit of the whole run.
 
-    Yields opinions `contradicts` (files disagree), `lacks` (missing evidence), `not judged` and `agrees`; nothing for a
-    run that is no soak.
+    Yields opinions `contradicts` (files disagree), `lacks` (missing evidence), `not judged` and `agrees`;
+    nothing for a run that is no soak. Raises `BadInput` for a broken window file.
     """
     if facts.case.experiment.soak is None:
         return

@@ -46,8 +46,8 @@ _Part: TypeAlias = tuple[Path, list[Footer]]
 
 
 def check_clients(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each client in case.json that differs from the case, the
-    timeline, its process or its ledger."""
+    """Yield a `contradicts` opinion (files disagree) for each difference between the clients listed in case.json and
+    the case, the timeline, their processes or their ledgers. Nothing is yielded without a timeline."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _listed_clients(facts))
@@ -156,7 +156,7 @@ def _values(ledger: Sequence[_Part], column: str) -> set[int]:
 def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
     """Return the least and the greatest value of a column over all parts; None if there is no value.
 
-    The least time is -1 if a row has no such time (never), so the least of the others is then not known.
+    In a column of times, -1 means never. If it is the least value, the least real time is not known.
     """
     known: list[tuple[int, int]] = []
     for path, footers in ledger:
@@ -214,8 +214,8 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _kills(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each client that a fault names as killed, and that did not end then with the process that
-    was started. Also for each killed client that no fault names."""
+    """Yield a sentence for each confirmed kill that names no client, for each client named as killed that was started
+    with another pid or did not end then, and for each killed client of case.json that no fault names."""
     named: set[str] = set()
     kills = [
         fault
@@ -254,7 +254,7 @@ def check_watching(facts: Facts) -> Iterator[Opinion]:
     """Yield a `not judged` opinion for the classes that only live readers show, if these did not read during the whole
     load.
 
-    Yield a `lacks` opinion (evidence is missing) for each time in which the sampler itself stood still.
+    Yield a `lacks` opinion (evidence is missing) for each time longer than 5 s in which the sampler itself stood still.
     """
     why = ""
     if not facts.case.experiment.workload.consumers.live:
@@ -278,8 +278,8 @@ def check_watching(facts: Facts) -> Iterator[Opinion]:
 
 
 def _behind(facts: Facts) -> list[str]:
-    """Return the names of partitions whose last live read came long (`_BEHIND_NS`) before their last acknowledgement,
-    or never. Without a series: none."""
+    """Return the names of partitions whose last live read came more than `_BEHIND_NS` before their last
+    acknowledgement. A partition that was never read counts as read at time 0. Return [] if there is no series."""
     if not facts.run.series.exists():
         return []
     table = storage.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])

@@ -99,11 +99,11 @@ def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str
 
 
 def check_scripts(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of order or
-    differ from the case's.
+    """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of
+    order or differ from the case's.
 
-    If the script was confirmed, also for missing steps, and for each step whose observed state was not the expected
-    one.
+    For a confirmed script, also yield one for missing steps, and one for each step whose observed state was
+    not the expected one.
     """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
@@ -134,11 +134,9 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each event of a fault that cannot be right.
-
-    The fault was aimed at nodes that cannot have held its roles, or the event lacks its trigger, role, nodes or
-    witness. Nothing is yielded for an attached cluster, whose nodes have ids of their own.
-    """
+    """Yield a `contradicts` opinion (files disagree) for each event of a fault that aims at nodes which
+    cannot have held the fault's roles, or that lacks its trigger, role, nodes or witness. Nothing is yielded
+    for an attached cluster, whose nodes have ids of their own."""
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
@@ -192,7 +190,8 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
-    """Return the nodes that held the role around this time, one or several in turn; None if unknown."""
+    """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition these are its
+    holders in samples around that time, and all holders that the metadata log has in the run."""
     spec = facts.case.experiment.cluster
     each: dict[Role, set[int] | None] = {}
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):

@@ -31,7 +31,7 @@ _DELIVERY_RULES: Final = {
     "were processed at no time, or not processed at some time": _UNPROCESSED == _PROCESSED,
     "have an offset below 0": pc.field("offset") < 0,
 }
-"""Properties that no row of a member's ledger may have, by their words in a sentence. `_COMMIT_RULES` likewise."""
+"""Properties that no delivery may have: words for a sentence → filter. `_COMMIT_RULES` is the same for commits."""
 _COMMIT_RULES: Final = {
     "were answered before they began": (pc.field("done_ns") >= 0)
     & (pc.field("done_ns") < pc.field("begun_ns")),
@@ -44,8 +44,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline or its
     own ledgers.
 
-    If members got records, or committed offsets, beyond the end of the final read, Kafka contradicts itself: `lacks`
-    (missing evidence) in a sealed run, unless the input may have been cut.
+    If members got records, or committed offsets, beyond the end of the final read, answers of Kafka differ: yield
+    `lacks` (missing evidence) in a sealed run, else `contradicts`. Groups whose input may have been cut are left out.
     """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return
@@ -68,8 +68,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
-    """Yield a sentence for each contradiction between a member's ledgers, its settings and its lifetime. Parts that
-    cannot be read are left out: the audit reports them."""
+    """Yield a sentence for each contradiction between a member's ledgers, its settings and its lifetime. A
+    ledger with a part that cannot be read is left out: the audit reports the part."""
     name, folder = f"member {member.client}", client_folder(member.client)
     ledgers: tuple[tuple[Path, pa.Schema, tuple[str, ...], Mapping[str, pc.Expression]], ...] = (
         (facts.run.deliveries, DELIVERIES, ("delivered_ns", "processed_ns"), _DELIVERY_RULES),
@@ -107,11 +107,11 @@ def _read(folder: Path, schema: pa.Schema) -> pa.Table:
 
 
 def _beyond_the_end(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each partition of which members were handed, or asked to commit, offsets beyond the end of
+    """Yield a sentence for each partition of which members got, or asked to commit, offsets beyond the end of
     the final read.
 
-    Input that may have been cut is left out; in other input, what was below the high watermark stays. An offset that no
-    member asked for is Kafka's (`judge.checks.groups`).
+    Groups whose input may have been cut are left out. In other input, records below the high watermark stay.
+    Committed offsets that no member asked for are checked in `judge.checks.groups`.
     """
     reads = facts.final_read.partitions if facts.final_read is not None else ()
     ends = {(read.topic, read.partition): read.end for read in reads if read.complete}

@@ -31,10 +31,10 @@ from ackproof.rundir.replicas import Replica
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
     """Check the final read against itself, the case and the samples.
 
-    Yields a `contradicts` opinion (files disagree) for what cannot both be true (`lacks` in a sealed run, if both are
-    answers of Kafka), and `breaks` if the logs of all in-sync replicas begin too late and no setting deletes records.
-    Yields `lacks` if only the read begins too late, for a partition without a sample after the load, and in a sealed
-    run for a partition whose records were not counted.
+    Yields a `contradicts` opinion (files disagree) for what cannot both be true (`lacks` in a sealed run, if
+    both are answers of Kafka). Yields `breaks` or `lacks` if the read of a partition without retention begins
+    above offset 0 (`_first_offset`). Yields `lacks` for a partition without a sample after the load, and in a
+    sealed run for a partition whose records were not counted. Yields nothing without a final read.
     """
     final = facts.final_read
     if final is None:
@@ -116,8 +116,9 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Yield a sentence for each partition of which two reads after the load found different starts or ends. With a
-    hanging transaction, a read at read_committed may end earlier."""
+    """Yield a sentence for each partition of which the final reads at read_uncommitted and read_committed
+    found different starts or ends. With a hanging transaction, the read at read_committed may end at the last
+    stable offset."""
     first_reads: dict[TopicPartition, PartitionRead] = {}
     hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
     last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
@@ -135,12 +136,12 @@ def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
-    """Yield an opinion if the log of a partition without retention does not begin at offset 0: nothing of a run is old
-    enough to be deleted.
+    """Yield an opinion if the final read of a partition without retention begins above offset 0, or above the
+    records that a soak deleted.
 
-    It is `breaks` (a promise is broken) if the logs on disk show that brokers did it: they begin there too, or hold
-    records that are no longer served. Otherwise `lacks` (evidence is missing), as in a sealed run for records that were
-    not counted.
+    It is `breaks` (a promise is broken) if the logs of all in-sync replicas begin there too, or hold earlier
+    records, and nothing but a broker can have moved the log start. Otherwise it is `lacks` (evidence is
+    missing). Also yield `lacks` in a sealed run if the number of records that were read is unknown.
     """
     if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
         return
@@ -306,8 +307,9 @@ def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) -> _OffsetSpans:
-    """Return the first and last offset of each partition and leader epoch in the final read. Row groups whose footers
-    agree with the logs are not read. Raises OSError, ArrowException or KeyError for a part that cannot be read."""
+    """Return the first and last offset of each partition and leader epoch in the final read. Row groups whose
+    footers agree with the logs are not read, and the result lacks their offsets. Raises OSError,
+    ArrowException or KeyError for a part that cannot be read."""
     folders = [facts.run.consumed / client_folder(each.id) for each in facts.clients if each.kind == "final"]
     found: _OffsetSpans = {}
     for path in (path for folder in folders for path in parts(folder)):

@@ -72,8 +72,8 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each leader that ended and registered again, and still leads in the same leader epoch.
 
     A new incarnation is registered after the session of the old one has ended, and with it its leaderships
-    (org.apache.kafka.controller.ClusterControlManager.registerBroker). A ZooKeeper controller that starts after its
-    brokers finds them all alive.
+    (org.apache.kafka.controller.ClusterControlManager.registerBroker). This does not hold with ZooKeeper: a controller
+    that starts after its brokers finds them all alive.
     """
     ends = [event for event in facts.events if isinstance(event.what, NodeEnded | NodeDied)]
     back = [
@@ -140,8 +140,8 @@ def _may_answer(facts: Facts, node: int, asked_ns: int, answered_ns: int) -> boo
 
 
 def _unseen_shrinks(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for the first partition whose sampled ISR lacked a replica for long, and no scrape shows a
-    partition that is under-replicated. Only times without a fault at work are examined."""
+    """Yield a sentence for the first partition whose sampled ISR lacked a replica for more than `_LONG_NS`,
+    while no scrape showed an under-replicated partition. Only times without a fault at work are examined."""
     found = scraped(facts, METRICS["under_replicated_partitions"], None)
     if isinstance(found, str):
         return

@@ -54,10 +54,10 @@ class _RowRule(NamedTuple):
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each rule that a produced row breaks (`breaks` in a sealed run
-    if a broker answered so), and for rows of partitions that the case does not have; a `lacks` opinion (evidence is
-    missing) for a partition that never acknowledged a record. Nothing is yielded if a part of the ledger cannot be
-    read."""
+    """Yield a `contradicts` opinion (files disagree) for each rule that produced rows break, and for rows of
+    partitions that the case does not have. A broken rule about a broker's answer yields `breaks` in a sealed
+    run, unless a fault of the case answers requests itself. Yield a `lacks` opinion (evidence is missing) if
+    partitions never acknowledged a record. Nothing is yielded if a part of the ledger cannot be read."""
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -138,8 +138,8 @@ class _PartitionsOfAttempts:
         self.acked |= _partition_names(rows.filter(pc.equal(rows["outcome"], _ACKED)))
 
     def add_footer(self, footer: Footer) -> bool:
-        """Add the partitions that a row group's footer names; return False if its rows must be read to know all its
-        partitions."""
+        """Add the partition of a row group if its footer names a single one. Return False if the rows must be
+        read to know all partitions of the row group, and which of them acknowledged a record."""
         topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (-1, -1))
         if topic is None or not 0 <= first <= last < _PARTITIONS:
             return not footer.rows
@@ -290,8 +290,8 @@ def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
 
 
 def _broken_transactions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (what is wrong in words, the transactions for which it holds) for each rule about transactions. `table`:
-    transactions joined with their produced rows."""
+    """Yield (what is wrong in words, the transactions for which it holds, maybe none) for each rule about
+    transactions. `table`: transactions joined with their produced rows."""
     begun, commit, ended = (pc.field(name) for name in ("begun_ns", "commit_ns", "ended_ns"))
     first, last = pc.field("sent_ns_min"), pc.field("sent_ns_max")
     committed = pc.field("outcome") == int(TxnOutcome.COMMITTED)

@@ -122,7 +122,7 @@ def _replication_factors(facts: Facts) -> Iterator[str]:
 def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
     """Yield a `lacks` opinion (evidence is missing) if the metadata log or its end is missing, and a `contradicts`
     opinion (files disagree) if records are missing or out of order, or if a partition change skips an epoch (`lacks` in
-    ZooKeeper mode)."""
+    ZooKeeper mode). Nothing is yielded for an attached cluster, nor for a missing log if there was no final read."""
     backend = BACKENDS[facts.backend]
     if backend.foreign:
         return
@@ -216,8 +216,8 @@ def _release(facts: Facts) -> Iterator[str]:
 
 
 def _duration(facts: Facts) -> Iterator[str]:
-    """Yield a sentence if the load did not last as long as the case says. It may be shorter after a death, and longer
-    for longer faults."""
+    """Yield a sentence if the load did not last as long as the case says. It may last longer if faults take
+    longer. Yield nothing if a node or client died, because the load may be shorter then."""
     began, over = facts.phases.get("load"), facts.phases.get("heal")
     if (
         began is None

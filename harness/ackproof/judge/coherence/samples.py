@@ -79,8 +79,8 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
 
 
 def _unsampled(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each partition without samples for long, although no fault was at work, the sampler looked,
-    and records were acknowledged."""
+    """Yield a sentence for each partition without samples for more than `_HOLE_NS`, although no fault was at
+    work, the sampler looked, and records were acknowledged."""
     for place, samples in sorted(facts.samples_of.items()):
         if place.topic in facts.removed or not samples:
             continue  # the check of the final read names a partition that was never sampled
@@ -163,10 +163,11 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
 def _above_all_logs(
     facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
 ) -> Iterator[str]:
-    """Yield a sentence for the first sample whose high watermark is above all log ends of its partition plus the
-    records sent since. `log_end`: greatest log end after the load.
+    """Yield a sentence for the first sample whose high watermark is above all log ends of its partition, by
+    more than could be appended while the sample was taken. `log_end`: greatest log end after the load.
 
-    The log end was read first. Each record counts twice: a retry may append it again, and a marker may follow it.
+    The sampler asks for the log ends first. Each record that was sent meanwhile counts twice: a retry may
+    append it again, and a marker may follow it.
     """
     end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
     for sample in samples:
@@ -188,11 +189,11 @@ def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
 
 
 def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[tuple[str, bool]]:
-    """Yield (sentence, certain) where the high watermark fell while a leader led, its process ran, and its log was not
-    cut.
+    """Yield (sentence, certain) for the first time that the high watermark fell within a leader epoch,
+    although the leader's process ran and its log was not cut.
 
-    `certain`: a later sample shows the same leader epoch. Then that leader gave both answers, and contradicts itself.
-    Otherwise it may have been elected again between the two requests of the sample.
+    `certain`: a later sample shows the same leader epoch. Then that leader gave both answers, and contradicts
+    itself. Otherwise it may have been elected again between the two requests of the sample.
     """
     known = [sample for sample in samples if sample.high_watermark >= 0]
     for number, (before, after) in enumerate(pairwise(known), start=2):
@@ -217,8 +218,9 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
 
 
 def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) for each partition with a sampled leader,
-    leader epoch or ISR that no controller decided."""
+    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) for each partition with a
+    sampled leader, leader epoch or ISR that the metadata log does not have, and for each final read in a
+    leader epoch that it does not have. In ZooKeeper mode only leader epochs are compared."""
     if not facts.decided_of:
         return
     differs = kafka_differs(sealed=facts.sealed)
@@ -257,8 +259,9 @@ def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]
 
 
 class _Change(NamedTuple):
-    """A change of leader or ISR in words. `since_ns`: time of the first sample that shows it. `before_ns`: time of the
-    next sample."""
+    """A change of leader or ISR in words. Of a sampled change, `since_ns` is the time of the first sample
+    that shows it, and `before_ns` the time of the next sample (infinite if there is none). Of a change in the
+    timeline, both are the time of its event."""
 
     words: str
     since_ns: int

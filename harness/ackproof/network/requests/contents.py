@@ -74,11 +74,11 @@ def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[Part
 def read_fetched_partitions(
     version: int, frame: memoryview, before: frozenset[PartitionKey] | None
 ) -> frozenset[PartitionKey] | None:
-    """Return the partitions of a fetch session (KIP-227) after the Fetch request `frame`. `before`: partitions before
-    the request; None: unknown.
+    """Return the partitions of a fetch session (KIP-227) after the Fetch request `frame`. `before`:
+    partitions before the request; None: unknown.
 
-    None while the partitions are unknown, until a full request lists them. Raises `UnreadableFrame` if the request
-    cannot be decoded.
+    Return None while the partitions are unknown, until a full request lists them. Raises `UnreadableFrame` if
+    the request cannot be decoded.
     """
     asked = _decoded("Request", _FETCH, version, frame)
     named = frozenset(place for place, *_ in _rows(asked.topics, version))
@@ -105,9 +105,9 @@ def put_error(
 ) -> bytes:
     """Return the framed response `frame` with the error `code` in it.
 
-    The error is put at the top level if the API is in `ANSWERABLE`, or if `among` is None and the response has an error
-    there; else into the rows of the partitions that `among` accepts (None: all). Raises `UnreadableFrame`, also if
-    there is no such row.
+    The error is put at the top level if the API is in `ANSWERABLE`, or if `among` is None and the response
+    has an error there; else into the rows of the partitions that `among` accepts (None: all). Raises
+    `UnreadableFrame` if the response cannot be decoded or has no such row.
     """
     if (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:

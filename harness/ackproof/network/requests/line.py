@@ -78,7 +78,7 @@ class ConnectionHalf:
         self.sink = sink
         self.unsent = bytearray()
         self.aside: deque[bytes] = deque()
-        """Frames to send after the present one."""
+        """Frames to send as soon as the stream is between two frames."""
         self.ended = False
         self.stream: FrameStream[RequestHead] | FrameStream[ResponseHead]
 
@@ -139,7 +139,7 @@ class RelayConnection:
         self._session: frozenset[PartitionKey] | None = None
         """Partitions of the client's fetch session; None: unknown."""
         self._done: dict[FrameSide, set[str]] = {side: set() for side in FrameSide}
-        """Names of the rules that were applied to the next frame."""
+        """Names of the rules that were already applied to the frame that waits for a decision, by direction."""
         self._waits: dict[FrameSide, HeldFrame | None] = dict.fromkeys(FrameSide)
         self._aside: list[HeldFrame] = []
         """Held requests that do not block later ones."""

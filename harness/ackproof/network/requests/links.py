@@ -1,8 +1,8 @@
 """Links whose requests faults can change, and the harness's control of the request proxy that serves them.
 
-In containers the proxy listens on a host that all nodes reach. In the namespace of a link's source new connections to
-the target are redirected there; packet rules of the mesh see them as before, and a relay of the mesh leads there too.
-Links from clients, which run on this machine, go through the proxy as they do on processes.
+In containers the proxy listens on a host that all nodes reach. Packet rules in the namespace of a link's source
+redirect new connections to the proxy. If the mesh sends a link through Toxiproxy, Toxiproxy connects to the request
+proxy. Links from clients, which run on this machine, go through the proxy as they do on processes.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class RequestProxy(LinkServer):
 
     def copy(self, name: str, way: str) -> bytes:
         """Return a copy of the frame that the rule `name` has held longest on the route `way`; b'' if it
-        holds none."""
+        holds no complete frame there."""
         return bytes.fromhex(self._order({"do": "copy", "name": name, "way": way}).copied)
 
     def send(self, way: str, frame: bytes, timeout_s: float) -> bytes:

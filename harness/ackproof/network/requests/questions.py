@@ -75,7 +75,7 @@ class NamedPartition(NamedTuple):
 
 
 NOWHERE: Final = NamedPartition(_TEXT.decode(), "5" * 32, 0)
-"""Topic that does not exist."""
+"""Partition of a topic that does not exist."""
 
 
 def _rows(of_partition: Callable[[int], bytes], named: NamedPartition | None) -> bytes:
@@ -200,12 +200,13 @@ class QuestionOutcome:
     how: How
     seconds: float
     arrived: int
-    """Number of times that the request arrived at the node; 0 if the node's connection was closed."""
+    """Number of times that the request was seen to arrive at the node. It is 0 if the connection failed, or
+    was closed before arrivals were counted."""
     error: int | None = None
     """Kafka's error code in the answer: at its top, else of its first group or partition; None without an answer or an
     error code."""
     arrived_s: float = 0.0
-    """Seconds until the request arrived for the last time."""
+    """Seconds until the arrivals were counted and the wait for an answer was over. No counted arrival was later."""
 
     @property
     def answered(self) -> bool:
@@ -254,7 +255,8 @@ def ask_question(
     most = 0
 
     def count_arrivals() -> int:
-        """Return how often a request of this size arrived at new connections of the process, after waiting."""
+        """Wait until a request of this size has arrived as often as wanted at a new connection of the
+        process, or the time is over. Return how often it arrived."""
 
         def look() -> bool:
             nonlocal most

@@ -1,15 +1,16 @@
 """The proxy process: one epoll(7) loop for all connections, and its control socket.
 
-Started as `python -m ackproof.network.requests.relay HOST PORT`. It takes orders at that address, one JSON object per
-line, each answered by a line:
+Started as `python -m ackproof.network.requests.relay HOST PORT`. It takes orders at that address, one JSON
+object per line, each answered by a line:
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
     {"do": "release", "name": "…", "way": "…"}      {"do": "copy", "name": "…", "way": "…"}
 
-An answer has `error`, or the present state: `ways`; `rules` with the counts of each, and `held`, how many frames each
-holds on each way. `lifted` has the counts of a rule that was lifted, `released` is true if a frame was released,
-`copied` has a held frame in hexadecimal digits.
+Each answer has the present state: `ways` (routes), `rules` with the counts of each, `held` (how many frames
+each rule holds on each route) and `trouble`. `error` is there if the order failed. `lifted` has the counts of
+a rule that was lifted, `released` is true if a frame was released, `copied` has a held frame in hexadecimal
+digits.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Relay:
         self.serve(line.fileno(), select.EPOLLIN, lambda events: self._take(line, way))
 
     def lay(self, rule: Rule) -> None:
-        """Apply a rule from the next frame on. Raises ValueError for a known name of a rule, or an unknown route."""
+        """Apply a rule from the next frame on. Raises ValueError if there is a rule of this name already, or
+        if a route is unknown."""
         if rule.name in self.rules:
             raise ValueError(f"there is a rule {rule.name} already")
         if strangers := [name for name in rule.ways if name not in self.ways]:
@@ -120,8 +122,8 @@ class Relay:
         return self.rules[name].find_waiting([way])[:1]
 
     def count_held(self) -> dict[str, dict[str, int]]:
-        """Return the number of frames that each rule holds on each of its routes: rule → route → number. Frames of
-        clients that have hung up are not counted."""
+        """Return the number of frames that each rule holds on each of its routes: rule → route → number. Probes and
+        delayed frames are not counted. Connections of clients that have hung up are reset first."""
         return {
             name: {way: len(acting.find_waiting([way])) for way in acting.rule.ways}
             for name, acting in self.rules.items()
@@ -151,8 +153,7 @@ class Relay:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Set `trouble` to `why`, unless it is set already. `why`: text with the route and the bytes that were not
-        Kafka's protocol."""
+        """Set `trouble` to `why`, unless it is set already. `why`: the route, and what was not Kafka's protocol."""
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:

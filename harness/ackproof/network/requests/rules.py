@@ -114,11 +114,11 @@ class RuleCounts:
     """Numbers of frames that a rule has matched and hit. Probes are not counted."""
 
     matched: int = 0
-    """Frames of the rule's API and direction, on its routes, that name one of its partitions."""
+    """Frames on the rule's routes that fit its direction, API, client id and partitions."""
     hit: int = 0
     """Frames that the rule has acted on: dropped, delayed, changed or held."""
     holding: int = 0
-    """Frames that the rule holds now."""
+    """Frames that a rule of kind `hold` holds now."""
     full: bool = False
     """True once `until_held` frames were held and released."""
     trouble: str = ""

@@ -34,7 +34,7 @@ CONNECT_S: Final = 1.0
 DELETED_WITHIN_S: Final = 20.0
 _METADATA, _LIST_OFFSETS, _CREATE, _DELETE, _QUORUM, _DESCRIBE = 3, 2, 19, 20, 55, 75
 _NEEDED: Final = {_METADATA: 9, _LIST_OFFSETS: 5, _CREATE: 5, _DELETE: 5}
-"""Version of each request that the harness sends, by API key. An older broker lacks one of them."""
+"""Version of each request that the harness sends, by API key. A broker before Kafka 2.7 lacks one of them."""
 _PROMISES: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
 """Topic settings that the judge assumes by default. They are set explicitly, because defaults of the cluster may
 differ.
@@ -100,7 +100,7 @@ class AttachedNode:
 
 class AttachedCluster(Cluster):
     """A cluster that ackproof did not start. `attachment`: its address and settings. `attached.json` is written next to
-    `nodes_dir`. Raises `BadInput` for settings that are not understood."""
+    `nodes_dir`. Raises `BadInput` for an invalid address or setting."""
 
     def __init__(self, spec: ClusterSpec, attachment: Attachment, nodes_dir: Path) -> None:
         self.spec = spec
@@ -163,8 +163,8 @@ class AttachedCluster(Cluster):
             node.link.close()
 
     def remove_data(self) -> None:
-        """Delete the topics that this run created, and no others; then remove `attached.json`. Does nothing if no topic
-        was created. Raises `WaitTimeout` with the topics that remain."""
+        """Delete the topics that this run created, and no others; then remove `attached.json` and close the
+        connections. Does nothing if no topic was created. Raises `WaitTimeout` if a topic remains."""
         if not self._made:
             return
         remaining = list(self._made)
@@ -218,8 +218,8 @@ class AttachedCluster(Cluster):
         has ended."""
 
     def controller(self) -> int | None:
-        """Return the leader of the KRaft quorum, as a broker reports it; in ZooKeeper mode the controller. None if no
-        broker reports it."""
+        """Return the leader of the KRaft quorum, or in ZooKeeper mode the controller, according to the first broker
+        that answers. None if that broker knows none, or if no broker answers."""
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 return metadata_of(self.spec).controller_seen_by(link)
@@ -289,7 +289,8 @@ def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool)
     settings.
 
     `metadata`: a Metadata response; `links`: a connection to each broker; `zookeeper`: True in ZooKeeper mode, which
-    has no quorum to describe. Entry `not told` lists the requests that were refused.
+    has no quorum to describe. The entry `not told` lists the requests that were refused or not answered, if there are
+    any.
     """
     told: dict[str, dict[int, str]] = {}
     refused: dict[str, None] = {}

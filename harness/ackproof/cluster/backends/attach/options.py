@@ -22,7 +22,7 @@ def attachment(
 
     `file` has lines `key=value` with setting names of librdkafka or of Java clients. `settings`: more settings, as
     `key=value`, which override the file. `backend`: the value of `--backend`; None if it was not given. Raises
-    `BadInput` for impossible combinations and settings; its text never shows a value.
+    `BadInput` for impossible combinations and settings, and for an unreadable file. Its text shows no secret.
     """
     if bootstrap is None:
         if file is not None or settings:
@@ -70,7 +70,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "scope": f"{OAUTH}scope",
     },
 }
-"""Options of each JAAS login module, by module: their names in librdkafka."""
+"""By JAAS login module: option → its name in librdkafka."""
 _OIDC: Final = (f"{OAUTH}method", "oidc")
 _NAMES: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -83,7 +83,7 @@ _STORES: Final[Mapping[str, Sequence[str]]] = {
     "ssl.truststore": ("ssl.ca.location",),
     "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
-"""Stores of Java, and the settings of librdkafka for a store of type PEM."""
+"""Prefix of the settings of a Java store → librdkafka's settings for such a store of type PEM."""
 _INSTEAD: Final[Mapping[str, str]] = {
     "ssl.truststore.location": "only Java reads a store that is not of type PEM; write ssl.ca.location=ca.pem instead, "
     "made by: keytool -list -rfc -keystore STORE > ca.pem",
@@ -98,14 +98,14 @@ _NEEDLESS: Final = re.compile(
     r"ssl\.(enabled\.protocols|protocol|cipher\.suites|provider|secure\.random\..+|(key|trust)manager\..+|engine\..+)|"
     r"sasl\.login\..+|sasl\.(client|kerberos)\..+|security\.providers"
 )
-"""Settings of Java clients that have no effect on a connection by librdkafka, and are left out."""
+"""Settings of Java clients that have no effect on a connection by librdkafka. They are refused."""
 
 
 def _entries(where: str, text: str) -> Iterator[_Entry]:
     """Yield (place for messages, name, value) for each setting in the text of a file of `key=value` lines.
 
     `where`: the file's name. Backslashes are not escapes. A value continues on the next line within a PEM and, in
-    `sasl.jaas.config`, after a backslash. Raises `BadInput` for a line without key and value.
+    `sasl.jaas.config`, after a backslash. Raises `BadInput` for a line without a key or without `=` or `:`.
     """
     for number, line in logical_lines(text, _continued, "{}\n{}".format):
         pair = _PAIR.fullmatch(line)
@@ -144,7 +144,8 @@ def _librdkafka_settings(every: Sequence[_Entry]) -> dict[str, str]:
 
 
 def _translate(name: str, value: str, pem: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the librdkafka settings that replace one setting. Raises `BadInput` that says what to write instead."""
+    """Yield (name, value) of each librdkafka setting that replaces one setting; none if it is not needed. `pem`:
+    prefixes of the Java stores of type PEM. Raises `BadInput` that says what to write instead."""
     store, _, part = name.rpartition(".")
     if name == _JAAS:
         yield from _login(value.replace("\\\n", " "))
@@ -185,7 +186,8 @@ def _login(jaas: str) -> Iterator[tuple[str, str]]:
 
 
 def _wrap_pem(value: str) -> str:
-    """Return PEM in lines of 64 characters, from one line, from lines with Java's `\\n`, or from continued lines."""
+    """Return PEM in lines of 64 characters, from one line, from lines with Java's `\\n`, or from continued lines.
+    A text without PEM is returned unchanged."""
     blocks: list[str] = []
     for block in _PEM.finditer(value.replace("\\n", "\n").replace("\\\n", "\n")):
         # An encrypted key with headers has its lines already.

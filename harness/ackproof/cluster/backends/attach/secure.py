@@ -2,7 +2,7 @@
 
 The harness itself sends requests to brokers (leaders, ISRs, log ends), so it understands the usual security settings of
 librdkafka: TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. Others are
-refused by name. Nothing here is ever written to a file or shown.
+refused by name. No secret is ever written to disk or shown.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def why_refused(name: str) -> str:
 
 def _check_login(settings: Mapping[str, str]) -> None:
     """Raise `BadInput` if the security protocol uses SASL and a setting is missing for it: user name and password, or
-    those of OAuth. The message has the setting's name, never a value."""
+    those of OAuth. The message names the missing setting, and shows no secret."""
     if "sasl" not in _protocol(settings):
         return
     needed: tuple[str, ...] = ("sasl.username", "sasl.password")
