@@ -86,8 +86,7 @@ class Run:
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
-        """Return phases, faults, deaths, elections and so on, in order; `t_ns` is in ns since the run's
-        start. Unreadable lines of the timeline are left out; without a timeline there are no events."""
+        """Phases, faults, deaths, elections, in order; `t_ns`: ns since the run's start. Without unreadable lines."""
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
@@ -103,8 +102,7 @@ class Run:
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). Raises `BadInput` if it
-        has no files."""
+        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). Raises `BadInput` without it."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -183,8 +181,7 @@ class Batch:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The worst verdict of all cases and of all expectations over repeats. None if one has no verdict,
-        because the harness failed, and none is FAIL."""
+        """The worst verdict of all cases and expectations over repeats; None if the harness failed and none is FAIL."""
         return self.document.verdict
 
     @property
@@ -221,8 +218,7 @@ class Batch:
         return self._frame(lambda run: run.timeline())
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
-        """Concatenate the tables of all runs. A run that has none (the harness failed early) adds no rows.
-        Raises `BadInput` if an audited run, or every run, has none."""
+        """Concatenate the tables of all runs. Raises `BadInput` if an audited run, or every run, has none."""
         import pandas
 
         found = []
@@ -333,11 +329,10 @@ def audit(
 ) -> list[AuditResult]:
     """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    One Spark job reads all folders; the results are in their order, and are also written into the folders
-    (`audit.json`, findings, series). `spark` (classic or Connect), or the active session, is used and left
-    running. Otherwise a session is started: on all local cores, at `master` (`spark://host:7077`) or at
-    `remote` (`sc://host:15002`), with `conf` over spark-defaults.conf. A result says what is wrong with its
-    folder. Raises `MissingTool` if Spark needs Java and there is none.
+    One Spark job reads all folders, and writes `audit.json`, findings and series into them; the results are in their
+    order. `spark` (classic or Connect), or the active session, is used and left running. Otherwise a session starts: on
+    all local cores, at `master` (`spark://host:7077`) or at `remote` (`sc://host:15002`), with `conf` over
+    spark-defaults.conf. A result says what is wrong with its folder. Raises `MissingTool` if Spark needs Java.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import prepare_audit
@@ -348,9 +343,8 @@ def audit(
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
     """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not audited yet are
-    audited first, and the report is written again. `progress` gets each long step in words. A run whose files were
-    changed after its end is INCONCLUSIVE. Raises `BadInput` for another folder, and for a single unchanged run that was
-    not audited."""
+    audited first, and the report is written again. A run whose files were changed since is INCONCLUSIVE. `progress`
+    gets each long step in words. Raises `BadInput` for another folder, and for a single run that was not audited."""
     from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()

@@ -209,8 +209,7 @@ class Producer:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send a partition's queued batches in order, while fewer than `in_flight` are in flight. Without a leader that
-        can be reached, try again later."""
+        """Send a partition's queued batches in order, while fewer than `in_flight` are; without a leader, try later."""
         now = self.clock.now
         if now < line.waits_until:
             self._arm(line)

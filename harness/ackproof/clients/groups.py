@@ -117,8 +117,7 @@ class Groups(Instances):
             self._note_ends()
 
     def start_member(self, group: str) -> str:
-        """Start one more member of a group. Return its id. Raises KeyError for an unknown group, `BadInput`
-        for a program that cannot be started."""
+        """Start one more member of a group, and return its id. Raises KeyError for an unknown group."""
         with self._lock:
             return self._start(group).id
 
@@ -280,10 +279,9 @@ class Groups(Instances):
     # -- the end of a run -------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Unrecovered]:
-        """Wait until consumer groups have committed the end of their input and share groups get no more
-        records, then stop them. Ask for the committed offsets, read outputs back, convert the ledgers, and
-        write `observed/groups.json` and `observed/shares.json`. Return the partitions of consumer groups that
-        stalled although their members ran and none had died."""
+        """Wait until consumer groups have committed the end of their input and share groups get no more records, then
+        stop them. Write committed offsets, outputs, ledgers, `observed/groups.json` and `observed/shares.json`. Return
+        the partitions of consumer groups that stalled although their members ran and none had died."""
         self._timeline.add(Note(note="waiting until groups have caught up"))
         workload, known = self.spec.workload, (self._cluster, self.spec)
         progress = [GroupProgress(*known, name, self._hidden) for name in workload.groups]
@@ -320,8 +318,7 @@ class Groups(Instances):
         return stalled
 
     def _waiting(self, group: str) -> str:
-        """Return which members of a group have waited `ASK_S` or longer for the answer to a commit, and for
-        how long; '' if none has."""
+        """Return which members of a group have waited for at least `ASK_S` s for the answer to a commit; '' if none."""
         return "".join(
             f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
             + librdkafka.known_wait(self._members[one.id].settings, one.silent_s)

@@ -1,8 +1,7 @@
 """The load of a run: starts, watches, counts, stops and kills the client processes.
 
 Ids are `p<n>` for producers (n is the producer's number in the ledger), `r<n>` for live readers, `f<n>` for final
-readers. A producer that met a fatal error of its library ends, and a producer with the next free number replaces it (at
-most `_MOST_RESETS` times in a run).
+readers. A producer that met a fatal error of its library ends, and a producer with the next free number replaces it.
 """
 
 from __future__ import annotations
@@ -101,8 +100,7 @@ class Workload:
         self._failure = ""
         self._next_producer = self._next_reader = 0
         self._slots: dict[str, int] = {}
-        """Slot of each client, by client id: the number of the first client in its chain of replacements. A
-        successor keeps the slot, and with it the transactional id or the readers' group."""
+        """Slot by client id. A successor keeps the slot, and with it the transactional id or the readers' group."""
         self._successors: dict[str, str] = {}
         """By client that has ended or was fenced: the client that replaces it."""
         self._resets = 0

@@ -205,9 +205,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
         """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
-        Return the ids of the nodes that did not shut down within `timeout_s` seconds (for brokers and for
-        controllers) and were killed; [] unless `graceful`. May be called at any time and again; afterwards no node
-        can be started. Raises `WaitTimeout`, `DiskError` or `EngineFailed` if that fails.
+        Return the ids of the nodes that did not shut down within `timeout_s` s and were killed; [] unless `graceful`.
+        May be called at any time and again. Raises `WaitTimeout`, `DiskError` or `EngineFailed` if that fails.
         """
         self._ending = True
         late: list[int] = []
@@ -278,8 +277,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself, `LinkError` if the proxy of the mesh has died or links
-        could not be renewed."""
+        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy died or links could not be renewed."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death
@@ -369,8 +367,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         )
 
     def _launch_when_free(self, node_id: int) -> NodeProcess:
-        """Launch a node. With ZooKeeper first wait until the last session of the broker has ended, at most
-        `FREE_WITHIN_S`: before that it would exit. Raises `BadInput` if the cluster has ended."""
+        """Launch a node; with ZooKeeper only once the broker's last session has ended, else it would exit."""
         quorum = self._quorum
         if quorum is not None and self._nodes[node_id].pid is not None:
             with contextlib.suppress(WaitTimeout):

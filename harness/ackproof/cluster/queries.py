@@ -263,8 +263,7 @@ def partition_ends_at(
     """Ask broker `leader`, to which `connection` leads, for the offsets of these partitions, in one exchange.
 
     Partitions that it does not lead are missing. The leader epoch is read last: if it changes meanwhile, `leader_epoch`
-    is the new epoch, and offsets may be from the old epoch, whose log ended no later. Raises
-    `WireError` if the broker gives no usable answer.
+    is the new epoch, and offsets may be from the old epoch, whose log ended no later. Raises `WireError`.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(

@@ -127,8 +127,7 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` a release that is not supported, a build that the backend cannot run, and feature levels that
-    the release does not have.
+    """Report to `found` an unsupported release, a build that the backend cannot run, and unknown feature levels.
 
     For a release newer than all that ackproof knows, Kafka's own tool refuses wrong levels before anything is started.
     """
@@ -244,9 +243,8 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Report to `found` each setting in the mapping at `path` that an experiment must not set, and each node
-    setting of `_NUMBERS` whose value is no whole number. `scope`: where the settings belong: a node, a topic, a
-    producer or a consumer."""
+    """Report to `found` each setting at `path` that an experiment must not set, and each node setting of `_NUMBERS`
+    whose value is no whole number. `scope`: where the settings belong: a node, a topic, a producer or a consumer."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

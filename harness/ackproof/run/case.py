@@ -233,9 +233,8 @@ class CaseRun:
         return workload, driver, self.clients
 
     def _first_acks(self, workload: Workload) -> None:
-        """Wait until every partition has acknowledged something, and each member of a group has an assignment.
-        Then `at: 0s` begins: a fault before it would prove nothing, as clients may take seconds to their first
-        record. Waits `FIRST_ACKS_BOUND_S` seconds at most; then a note is added. Does nothing without faults."""
+        """Wait until every partition has acknowledged something, and each member of a group has an assignment. That is
+        `at: 0s`: a fault before it would prove nothing. Waits `FIRST_ACKS_BOUND_S` s at most, then adds a note."""
         if not self.spec.faults:
             return
 
@@ -250,9 +249,8 @@ class CaseRun:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Let the load go on for `AFTER_HEALING_S` seconds and, if `evidence.ack_after_healing` is set, until
-        every partition has acknowledged a record after the last healing; `AFTER_HEALING_BOUND_S` seconds at
-        most. A partition that acknowledged none is left to the judge. Does nothing without faults."""
+        """Let the load go on for `AFTER_HEALING_S` s and, with `evidence.ack_after_healing`, until each partition has
+        acknowledged a record after the last healing, for a bounded time. Does nothing without faults."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
@@ -396,8 +394,7 @@ class CaseRun:
             self.timeline.add(Note(note=f"not removed: {error}"))
 
     def _end_rest(self) -> None:
-        """End the processes of this run that are left: a service after a failed run, or a process that an
-        interrupt kept from being registered. Processes that cannot be ended are noted in the timeline."""
+        """End the processes of this run that a failure or an interrupt left; note those that cannot be ended."""
         _, left = end_children(lambda child: child.run_id == self.run_id)
         for child, why in left:
             self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

@@ -1,9 +1,8 @@
 """Watches the cluster recover, after the load and before its logs are read back.
 
-`RecoveryWatch` waits until every partition has a leader, a full ISR and no open transaction, no reassignment goes on,
-and a controller is active. It gives up on what makes no progress for longer than its liveness class allows
-(`experiment.timing.recovery_bounds`). A healthy cluster passes the first check. Everything that has not recovered is
-written to `observed/recovery.json`, with evidence from the cluster. The judge decides if it is forbidden.
+`RecoveryWatch` waits until every partition has a leader, a full ISR, no open transaction and no reassignment, and a
+controller is active. It gives up on what makes no progress for longer than its liveness class allows
+(`experiment.timing.recovery_bounds`), and writes it to `observed/recovery.json`. The judge decides if it is forbidden.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered, such as a leaderless partition. `best`: its greatest progress so far.
-    `since_s`: when it reached `best`, in seconds on a monotonic clock."""
+    """Something that has not recovered. `best`: its greatest progress; `since_s`: when it came (monotonic clock)."""
 
     found: Unrecovered
     since_s: float
@@ -60,8 +58,7 @@ def recover(
     stop: Event | None = None,
     clients: Sequence[Unrecovered] = (),
 ) -> FinalReadOrder:
-    """Watch the cluster recover, and write `observed/recovery.json`. `clients`: clients that were stuck under load,
-    which are written too.
+    """Watch the cluster recover, and write `observed/recovery.json`, with the `clients` that were stuck under load.
 
     Return `order` with the partitions whose recovery the final read must not await: with a short ISR, without a leader,
     or with a hanging transaction. Raises `Interrupted` when `stop` is set.
@@ -104,12 +101,10 @@ class RecoveryWatch:
         self._node_logs = node_logs
         self._troubles: dict[tuple[object, ...], _Trouble] = {}
         self.short: dict[TopicPartition, int] = {}
-        """Partition → size of its ISR, for partitions whose ISR was not full at the last observation. Without those
-        whose missing replica is on a broker that does not run, unless the cluster had no active controller."""
+        """Partition → size of its ISR, for partitions whose ISR is short although the missing replica's broker runs."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Wait until everything has recovered or is stuck, for a bounded time. Return what is stuck, what is undecided,
-        and `clients`, which were stuck under load. Raises `Interrupted` when `stop` is set."""
+        """Wait until all has recovered or is stuck. Return what has not. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
 
         def is_over() -> bool:
@@ -157,8 +152,7 @@ class RecoveryWatch:
         return now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, self._settle_s)
 
     def _may_be_stuck(self, now_s: float) -> bool:
-        """Return True if something with a liveness class has made no progress for half of its bound, and is not stuck
-        yet: it is worth waiting for."""
+        """Return True if something has made no progress for half of its bound, and is not stuck yet."""
         return any(
             not self._is_stuck(trouble, now_s)
             and now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, math.inf) / 2
@@ -291,8 +285,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return what the cluster shows of `found`, as fields of `Unrecovered`; None: it is not stuck after all. Raises
-        `WireError` if a broker that must be asked does not answer."""
+        """Return what the cluster shows of `found`, as fields of `Unrecovered`; None: it is not stuck after all."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)
@@ -319,14 +312,10 @@ class RecoveryWatch:
         return tuple(sorted(offline))
 
     def _throttled(self, found: Unrecovered) -> bool:
-        """Return True if the topic names throttled replicas, and a running broker of a replica has a throttle rate.
-        Raises `WireError` if a broker does not answer."""
+        """Return True if the topic names throttled replicas, and a running broker of one has a throttle rate."""
         links = self._cluster.running_links()
-        if not links:
-            return False
-        named = admin.describe_config(
-            next(iter(links.values())), admin.Owner(admin.ResourceType.TOPIC, found.topic), _THROTTLED
-        )
+        topic = admin.Owner(admin.ResourceType.TOPIC, found.topic)
+        named = admin.describe_config(next(iter(links.values())), topic, _THROTTLED) if links else {}
         if not any(setting.value for setting in named.values()):
             return False
         for node in set(found.replicas) & links.keys():
@@ -337,8 +326,7 @@ class RecoveryWatch:
         return False
 
     def _own_words(self, node: int, place: TopicPartition) -> str:
-        """Return the last line in a broker's log about the failure of a partition, cut to `_LINE` characters; '' if
-        there is none."""
+        """Return the last line (cut) in a broker's log about the failure of a partition; '' if there is none."""
         failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
         said = ""
         paths = (self._node_logs / str(node)).glob("server.log*")

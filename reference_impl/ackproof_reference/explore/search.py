@@ -215,8 +215,7 @@ class Search:
         self.next_level.append(state)
 
     def _note_ahead(self, state: int, longer: Longer) -> None:
-        """Queue the states that longer steps lead to. A step that counts as n steps leads to the level n
-        steps deeper."""
+        """Queue the states that longer steps lead to: a step that counts as n leads n levels deeper."""
         seen, alike = self.seen, self._admission.alike
         for count, differences, unsettled in longer:
             while len(self.ahead) < count:
@@ -288,8 +287,7 @@ class Search:
         self.renew()
 
     def way_to(self, state: int) -> list[StoryLine]:
-        """Return the shortest counterexample that leads to a state. Raises KeyError for a state that the
-        search has not found."""
+        """Return the shortest counterexample that leads to a state that was found. Raises KeyError for any other."""
         way = [state]
         while (parent := self.seen[way[-1]]) != way[-1]:
             way.append(parent)
@@ -334,8 +332,7 @@ class Search:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Switch the garbage collector off inside a `with` block: states are integers and form no cycles, and it
-    would scan them repeatedly."""
+    """Switch the garbage collector off in a `with` block: it would scan integers, which form no cycles, repeatedly."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -225,8 +225,7 @@ class ClientInjection(Injection[ClientT]):
         return found
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients that the fault's field `client` selects now; a random one is drawn from the case's seed.
-        Raises `FaultNotConfirmed` if no such client runs, or no coordinator names the partition's owner in time."""
+        """Return the clients that the fault's field `client` selects now. Raises `FaultNotConfirmed` if none runs."""
         group = self.fault.client.group
         running = {
             name: client
@@ -263,8 +262,7 @@ class ClientInjection(Injection[ClientT]):
         return tuple(client.id for client in self.hit)
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
-        """Wait until `state` is true for each process in `members`, at most `within_s` seconds for each.
-        Raises `FaultNotConfirmed` after that. `what` completes "waited for client ID …" in the message."""
+        """Wait until `state` is true for each process. Raises `FaultNotConfirmed` ("waited for client ID `what`")."""
         for client in self.members:
             self.wait_for(
                 partial(state, client),
@@ -276,8 +274,7 @@ class ClientInjection(Injection[ClientT]):
     def await_work(self, name: str) -> str:
         """Wait until a client, or its successor if another fault hit it too, has sent or read something; return its id.
 
-        Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds. Time in which another fault leaves the
-        client without a successor does not count.
+        Raises `FaultNotConfirmed` after a while; time without a successor because of another fault does not count.
         """
         clients = self.processes
         while True:
@@ -348,8 +345,7 @@ class _PauseClientInjection(ClientInjection[PauseClient]):
     def __init__(self, fault: PauseClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._switches: dict[int, int] = {}
-        """Number of context switches of each process before SIGCONT, by pid. Another number shows that the
-        process ran since, even if only for a moment."""
+        """Context switches of each process before SIGCONT, by pid. More of them show that it ran since."""
 
     def inject(self) -> str:
         for client in self.choose():

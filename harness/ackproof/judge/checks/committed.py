@@ -63,11 +63,10 @@ class _Commits:
 def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
     """Check the committed offsets of each group when the run was over.
 
-    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch answered an offset that its
-    commits do not explain, or differs from an in-sync replica's log of `__consumer_offsets`. Yields `lacks`
-    (missing evidence) if the coordinator runs and gave no answer, `not judged` if it does not run or if a
-    fault, a setting or an election may have removed commits. Yields one `agrees` for all other groups with
-    commits. Yields nothing if no committed offsets were requested.
+    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch answered an offset that its commits do
+    not explain, or differs from an in-sync replica's log of `__consumer_offsets`; `lacks` (missing evidence) if the
+    coordinator runs and gave no answer; `not judged` if it does not run or if a fault, setting or election may have
+    removed commits. One `agrees` stands for all other groups. Yields nothing if no committed offsets were requested.
     """
     file = facts.committed
     if file is None:
@@ -143,8 +142,7 @@ def _of_group(
 
 
 def deleted_topics(facts: Facts) -> set[str]:
-    """Return the topics that were deleted in the run, or that a fault of the case deletes: a coordinator
-    removes the committed offsets of such a topic."""
+    """Return the topics that a fault deletes, or that were deleted: a coordinator removes their committed offsets."""
     topics, faults = facts.case.experiment.topics, facts.case.faults
     return {
         topic for topic in topics if topic in facts.removed or any(fault.drops(topic) for fault in faults)
@@ -183,8 +181,7 @@ def _wrong(
     """Yield (partition, sentence) for each partition for which OffsetFetch answered an offset that cannot be the
     group's. `own`: the commits of the group; `when`: time of the answer in words.
 
-    `loss`: why accepted commits may be missing, '' if they may not. With a reason, no offset at all is right,
-    and so is each offset that a client tried to commit.
+    `loss`: why accepted commits may be missing, '' if they may not. Then none, and each tried offset, is right.
     """
     for place, commits in sorted(own.items()):
         served = answered.get(place, _NONE)
@@ -323,8 +320,7 @@ def _why_losable(facts: Facts, partition: int) -> str:
 
 
 def why_losable_by_settings(facts: Facts, partition: int) -> str:
-    """Return the setting, the deletion of `__consumer_offsets` or the unclean election that allows the loss
-    of an accepted commit; '' if none is known."""
+    """Return the setting, deletion or unclean election that allows the loss of an accepted commit; '' for none."""
     if any(value != "-1" for value in _values(facts.case, _REQUIRED_ACKS)):
         return f"{_REQUIRED_ACKS} does not wait for the ISR"
     place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log
@@ -373,9 +369,8 @@ def find_forgotten(
     """Return the partitions for which a member, or the harness at the end of the run, got a lower committed
     offset than the last one that was accepted before that, and before `until`.
 
-    Every coordinator has the commits that were accepted before the first election, even a deposed one.
-    `commits`, `membership`: ledgers of the group. `rest`: its committed offsets at the end. `until`: time of
-    that election, in ns since the run began.
+    Every coordinator has the commits accepted before the first election, even a deposed one. `commits`, `membership`:
+    ledgers of the group. `rest`: its committed offsets at the end. `until`: time of that election, in ns.
     """
     columns = ("topic", "partition", "offset", "done_ns")
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))
