@@ -184,12 +184,12 @@ class DropLargeFault(NamedLinkFault):
     NEEDS = LINKS | {Need.PACKETS}
 
     above: Size = Field(
-        ge=576, le=60_000, description="Largest packet that passes, in bytes (at least 576: RFC 791)."
+        ge=576, lt=LARGEST, description="Largest packet that passes, in bytes (at least 576: RFC 791)."
     )
 
     @property
     def _large(self) -> int:
-        """Return the size, in bytes, of a probe that is too large to pass, if `above` is less than `LARGEST`."""
+        """Return the size, in bytes, of a probe that is too large to pass."""
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:

@@ -8,6 +8,7 @@ of its own replica (Partition.checkCurrentLeaderEpoch).
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,6 +36,8 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.script_state import ScriptState
 
 _ASK_S: Final = 1.0
+_WRITTEN_WITHIN_S: Final = 2.0
+_LOOK_EVERY_S: Final = 0.02
 _DELIVERED_WITHIN_S: Final = 10.0
 """Seconds for the answer to a copied Fetch, which may wait for records."""
 _ERROR_NAMES: Final = {code: name for name, code in ERRORS.items()}
@@ -71,8 +74,14 @@ class PartitionObserver:
         self.base = ScriptState()
 
     def read_decisions(self) -> ControllerState:
-        """Return the decisions in the controller's log. Raises `NotDecoded` or OSError if it cannot be read, for
-        example while its end is being written."""
+        """Return the decisions in the controller's log. Waits for a moment while its end is being written. Raises
+        `NotDecoded` or OSError if it cannot be read after that."""
+        until = time.monotonic() + _WRITTEN_WITHIN_S
+        while (decided := self.try_decisions()) is None and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_S)
+        return decided or self._decode()
+
+    def _decode(self) -> ControllerState:
         from ackproof.cluster.metadata import metadata_of  # reading a file imports no ZooKeeper client
 
         fenced: set[int] = set()
@@ -102,7 +111,7 @@ class PartitionObserver:
         not know the log: `read_decisions` raises the reason.
         """
         try:
-            return self.read_decisions()
+            return self._decode()
         except (NotDecoded, OSError):
             return None
 
