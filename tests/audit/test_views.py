@@ -81,6 +81,9 @@ def counted(tmp_path, audit):
 def test_every_row_is_there_as_arrow_reads_it(counted, spark, where, tmp_path) -> None:
     with s3_bucket() as query:
         store = api.storage.locate(f"s3://bucket/{tmp_path.name} ü?{query}")
+        (store / "old").write_bytes(b"moved")
+        assert (store / "old").replace(store / "new") == store / "new"
+        assert (store / "new").read_bytes() == b"moved" and not (store / "old").exists()
         there = counted if where == "folder" else copied(counted, store)
         views = api.Run(there).spark(spark)
         for name, files in (

@@ -152,8 +152,8 @@ def _whole_lines(run: CaseDir, settings: GroupSettings) -> list[bytes]:
 def _write(
     ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
 ) -> None:
-    """Write the ledger part of a member, given as columns or as rows; and `_END` if it is `whole`. Raises OSError if it
-    cannot be written."""
+    """Write `rows`, given by column or by row, as the member's only part of the ledger in the folder `ledger`. `whole`:
+    the member closed cleanly, so write `_END` too, which says so. Raises OSError if a file cannot be written."""
     schema = schema.with_metadata(settings.client_library.metadata())
     make = pa.Table.from_pydict if isinstance(rows, dict) else pa.Table.from_pylist
     folder = ledger / client_folder(settings.client)

@@ -84,7 +84,8 @@ class LoadPhase(Enum):
 
 @dataclass(frozen=True)
 class Moment:
-    """A point in time. `now_ns` and `began_ns` (start of the clock of `at:`) are ns since the run's start."""
+    """A point in time of a run: `now_ns`, in ns since the run's start. `began_ns`: the time, also in ns since the run's
+    start, from which `at:` triggers count."""
 
     now_ns: int
     began_ns: int

@@ -58,7 +58,8 @@ class SoakLoad(Protocol):
         """Stop cutting the load into windows. May be called twice, and before `run`."""
 
     def finish(self, final: FinalReadFile) -> None:
-        """Audit the last window, which ends at the end of the final read."""
+        """Audit the last window, which ends at the end of the final read. Call it after `stop`. A failed audit is an
+        event of the timeline; it raises nothing."""
 
 
 def find_simulator() -> Simulator:

@@ -32,7 +32,7 @@ class SealedFile(Document):
 
 
 class SealFile(Document):
-    """`seal.json`. `files`: path in the run directory → digest."""
+    """Content of `seal.json`. `files`: path in the run directory → size and digest of the file when the run ended."""
 
     format: Literal[1] = 1
     run_id: str

@@ -193,10 +193,12 @@ class Stored(PosixPath):
         filesystem.delete_file(key)
 
     def replace(self, target: str | os.PathLike[str]) -> Stored:
-        """Copy the file to `target`, then delete the original: for a moment both exist. Return the new path."""
+        """Move the file to `target`, a path in the same store, by a copy and a deletion: for a moment both may exist.
+        Return the path `target`."""
         filesystem, key = self.location
-        filesystem.move(key, target.location[1] if isinstance(target, Stored) else str(target))
-        return self.joinpath(target)
+        there = target if isinstance(target, Stored) else Stored(target)
+        filesystem.move(key, there.location[1])
+        return there
 
 
 @lru_cache

@@ -161,7 +161,8 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended without a request. `status`: exit status, or the signal that ended it. `log`: end of its output."""
+    """A node ended by itself: neither the harness nor a fault ended it. `status`: exit status, or the signal that ended
+    it; None: unknown. `log`: end of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None

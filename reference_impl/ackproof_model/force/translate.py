@@ -300,7 +300,7 @@ class _Translation:
 
     def _expected(self, state: State) -> dict[str, Data]:
         """Return the state that a script step is to wait for: what a script can observe of the model's `state`. Brokers
-        that are starting are left out."""
+        in `_starting` are left out; while there are any, so are leader, epoch, ISR, ELR, `fenced` and `down`."""
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

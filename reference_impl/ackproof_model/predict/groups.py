@@ -268,7 +268,8 @@ def _predict_classes(
 
 
 def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance, str] | None:
-    """Return (answer, reason) for a class that the settings alone decide; None for a class that must be searched."""
+    """Return (answer, reason) for a class that is decided from the settings, if only as unknown; None for a class that
+    must be searched. `lossy_input`: why an input topic may lose records, as such a reason; '' if none may."""
     spec, never = found.spec, Chance.IMPOSSIBLE
     if anomaly == Anomaly.DOUBLED_OUTPUT and spec.output is None:
         return never, "the group has no output"

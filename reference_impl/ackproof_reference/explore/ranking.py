@@ -231,8 +231,8 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Cache of numbers to add to a packed state, one for each state that differs only in having more budget left. Keys:
-    the bits of the state's counters."""
+    """Cache: counters of a packed state (its bits in `mask`) → differences. Each of them, added to the state, gives a
+    state that is the same but has more budget left; every such state is covered."""
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()

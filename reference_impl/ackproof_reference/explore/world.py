@@ -149,8 +149,8 @@ class Retelling:
                     yield StoryLine(action, tuple(one for one in changed if one[1] != one[2])), after
 
     def images(self, row: Row) -> set[Row]:
-        """Return the reduced states of a plain state: for each answer in flight, a state with the answer in flight and
-        a state in which it was taken."""
+        """Return all reduced forms of a plain state. It has several, in every combination, if an answer is in flight
+        (the reduced model may have taken it already), or a `Late` request to a restarted leader (may be dropped)."""
         choices = [self._choices(row, one) for one in self._scope.ids]
         found = set()
         for chosen in product(*choices):

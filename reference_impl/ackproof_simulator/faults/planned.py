@@ -118,7 +118,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
 
 @does(Decommission)
 class _DecommissionRun(DownRun[Decommission]):
-    """Drain brokers and stop them, or kill and replace them; they come back without data."""
+    """Move the replicas of brokers to other brokers, then stop these brokers; or kill them first, and move the replicas
+    then. Healing starts them again, without replicas."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
