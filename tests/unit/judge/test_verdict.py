@@ -6,6 +6,7 @@ import textwrap
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from ackproof.experiment.promises import Ruling
 from ackproof.judge import checks, coherence, judge_case, verdict
 from ackproof.judge.checks.classes import strictest
+from ackproof.judge.checks.expectations import judged
 from ackproof.rundir.documents import (
     ClassJudgement,
     FinalReadFile,
@@ -336,3 +338,11 @@ def test_every_check_that_there_is_is_asked_once() -> None:
     assert {check.__module__ for check in coherent} == {
         f"{coherence.__name__}.{found.name}" for found in iter_modules(coherence.__path__)
     }
+
+
+def test_a_count_that_no_audit_made_is_unknown() -> None:
+    evidence: Any = SimpleNamespace(audit=None)
+    case: Any = None
+    asked: Any = [("lost", "0", None)]
+    (one,) = judged(evidence, case, asked)
+    assert (one.seen, one.holds, one.low) == ("unknown", None, None)

@@ -102,7 +102,12 @@ def judged(
             seen = counts.get(name)
             holds = None if seen is None else bound.holds(seen)
             yield ExpectationJudged(
-                quantity=name, bound=str(bound), seen=str(seen or 0), holds=holds, low=seen, high=seen
+                quantity=name,
+                bound=str(bound),
+                seen="unknown" if seen is None else str(seen),
+                holds=holds,
+                low=seen,
+                high=seen,
             )
         else:
             low, high = (answer.value.low, answer.value.high) if answer.value else (-math.inf, math.inf)
