@@ -24,6 +24,7 @@ from ackproof.experiment.problems import (
     NOWHERE,
     InvalidExperiment,
     MapNode,
+    Node,
     ScalarNode,
     nodes_of,
     path_text,
@@ -261,9 +262,9 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
         try:
             path = parse_path(key.strip())
             if text.startswith("{") and may_stand_at(key.strip(), MapNode()):
-                root = override(root, path, _mapping(text))
-                continue
-            scalar = text if path[-1] in _TEXTS else plain_scalar(text)
+                node: Node = _mapping(text)
+            else:
+                node = ScalarNode(text if path[-1] in _TEXTS else plain_scalar(text), text, NOWHERE)
         except (ValueError, InvalidExperiment) as error:
             raise BadInput(f"--set {setting}: {error}") from error
         if (wrong := wrong_path(path, root)) is not None:
@@ -273,7 +274,7 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
         if path in matrix_of(Problems("", root)).paths:
             why = f"the matrix varies {path_text(path)}; choose among its cases with --case"
             raise BadInput(f"--set {setting}: {why}")
-        root = override(root, path, ScalarNode(scalar, text, NOWHERE))
+        root = override(root, path, node)
     return root
 
 

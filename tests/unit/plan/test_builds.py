@@ -113,6 +113,11 @@ def test_the_command_line_is_relative_to_the_working_folder(
     assert plan.spec.cluster.kafka.path == str(mine) and plan.spec.cluster.kafka.label == "candidate"
     with pytest.raises(BadInput, match=r"--set cluster\.kafka="):
         load(file, ["cluster.kafka={path: mine"])
+    with pytest.raises(BadInput, match="the file has no faults"):
+        load(file, ["faults[2].upgrade.to={path: mine}"])
+    file.write_text(f'name: any\nmatrix: {{cluster.kafka: ["4.3.1", "4.4.0"]}}\n{TOPICS}', encoding="utf-8")
+    with pytest.raises(BadInput, match="the matrix varies"):
+        load(file, ["cluster.kafka={path: mine}"])
 
 
 def test_newest_is_asked_for_and_stays(load_text: Load, monkeypatch: pytest.MonkeyPatch) -> None:

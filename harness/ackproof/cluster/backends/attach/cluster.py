@@ -233,7 +233,8 @@ class AttachedCluster(Cluster):
         broker. None if no broker is known."""
         links = self.running_links()
         controller = self.controller() if self.spec.metadata.broker_controls else None
-        return links.get(controller or -1) or queries.first_answering_link(links)
+        known = None if controller is None else links.get(controller)
+        return known or queries.first_answering_link(links)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; return when every broker sees all leaders and full ISRs, and leaders answer.
