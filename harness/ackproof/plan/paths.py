@@ -158,7 +158,9 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
         if len(path) < 3:
             return "name a field of one fault, such as faults[1].for", None
         if not isinstance(path[1], int) or not 0 <= path[1] < count:
-            numbers = f"give its number, 1 to {count}, as in faults[1].for" if count else "the file has no faults"
+            numbers = (
+                f"give its number, 1 to {count}, as in faults[1].for" if count else "the file has no faults"
+            )
             return f"there is no such fault; {numbers}", None
         return None
     for above, what in _NAMED.items():

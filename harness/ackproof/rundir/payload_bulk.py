@@ -138,7 +138,7 @@ class Decoded:
 
 class BulkDecoder:
     """Decodes lists of values of one run, with the same result as `payload.decode` for every value. Values in JSON
-    (`payload.wrap`) are decoded only if the first value of the list is one.
+    (`payload.wrap`) are decoded only if the first value of the list that is no tombstone is one.
 
     `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: '', these names, and
     other names seen so far.
@@ -164,7 +164,7 @@ class BulkDecoder:
         """Return the identities of these values. Values of the same length are decoded together in numpy, and one by
         one if there are few of them."""
         count = len(values)
-        if any(value is not None and value.startswith(JSON_FRONT) for value in values[:1]):
+        if next((value for value in values if value is not None), b"").startswith(JSON_FRONT):
             values = list(map(unwrap, values))
         try:
             sizes = set(map(len, values))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ackproof.rundir.payload import HEADER_SIZE, Identity, decode, encoder, run_bytes, smallest_size
+from ackproof.rundir.payload import HEADER_SIZE, Identity, decode, encoder, run_bytes, smallest_size, wrap
 from ackproof.rundir.payload_bulk import BulkDecoder, BulkEncoder
 
 RUN = "00112233aabbccdd"
@@ -120,3 +120,10 @@ def test_a_value_is_as_long_as_it_is_to_be_and_never_too_short(topic: str) -> No
         assert len(encoder(RUN, 1, topic, 0, size)(7)) == size
     with pytest.raises(ValueError, match=f"needs at least {least} bytes, not {least - 1}"):
         encoder(RUN, 1, topic, 0, least - 1)
+
+
+@pytest.mark.parametrize("values", [40, 3])
+def test_json_after_a_tombstone(values: int) -> None:
+    encode = encoder(RUN, 7, "o", 0, smallest_size("o"))
+    found = BulkDecoder(RUN, ["o"])([None, *(wrap(encode(number), "/text", "x") for number in range(values))])
+    assert found.seq.tolist() == [-1, *range(values)]
