@@ -50,8 +50,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. A property is None if its file is missing, except `case`. Raises `BadInput` for a
-    broken file."""
+    """One run directory. Each property reads one JSON file. It is None if the file is missing (`case` raises `BadInput`
+    then), and raises `BadInput` if the file is broken."""
 
     directory: Path
 
@@ -72,12 +72,12 @@ class Run:
 
     @property
     def prediction(self) -> PredictionFile | None:
-        """Prediction of each anomaly class under these settings and the observed faults; None if there is none."""
+        """Which anomaly classes are possible with the run's settings and observed faults; None if not predicted."""
         return _if_there(PredictionFile, self._files.prediction_json)
 
     @property
     def replay(self) -> ConformanceFile | None:
-        """Replay of the run through the model, with the losses that its steps explain; None if there is none."""
+        """Replay of the run in a reference model of Kafka: which steps the model forbids, which losses it explains."""
         return _if_there(ConformanceFile, self._files.conformance_json)
 
     @property
@@ -86,7 +86,7 @@ class Run:
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
-        """Phases, faults, deaths, elections, in order; `t_ns`: ns since the run's start. Without unreadable lines."""
+        """Phases, faults, deaths, … in order; `t_ns`: ns since the run's start. Unreadable lines are left out."""
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
@@ -106,7 +106,7 @@ class Run:
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
-        """Findings, a row per counted unit: class, topic, partition, offset, … Raises `BadInput` before an audit."""
+        """Findings of the audit, a row each: class, topic, partition, offset, … Raises `BadInput` before an audit."""
         return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
@@ -121,8 +121,8 @@ class Run:
 
     def quantities(self) -> pandas.DataFrame:
         """Every quantity of docs/quantities.md for which the run collected evidence, a row for each partition ('': all)
-        and window ('': whole run). The value is between `low` and `high` (of a state: least and greatest number);
-        `why`: reason for an infinite bound. `timing`: for a time, the name of the brokers' time-outs."""
+        and window ('': whole run). `low`, `high`: bounds of its value, or least and greatest value of a state such as
+        the ISR size. `why`: reason for an infinite bound. `timing`: of a time, name of the brokers' time-outs."""
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -142,8 +142,7 @@ class Run:
         return storage.read_table(self._files.metrics).to_pandas()
 
     def series(self) -> pandas.DataFrame:
-        """Acks, reads and latencies per partition and 100 ms (`rundir.schema.SERIES`). Raises `BadInput` before an
-        audit."""
+        """Acks, reads, latencies per partition and 100 ms (`rundir.schema.SERIES`). Raises `BadInput` if unaudited."""
         if not self._files.series.exists():
             raise BadInput(f"{self.directory}: the run was not audited, so there is no series")
         return storage.read_table(self._files.series).to_pandas()
@@ -151,7 +150,7 @@ class Run:
     def elections(self) -> pandas.DataFrame:
         """Elections in the metadata log: topic, partition, timestamp_ms, leader, leader_epoch, isr, replicas, clean.
 
-        `clean`: the new leader was in the ISR, or eligible; None if the log has a gap. No rows without that log.
+        `clean`: True if the new leader was in the ISR or ELR (KIP-966); None if the log has a gap. No log: no rows.
         """
         import pandas
 
@@ -169,8 +168,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of one batch. Its tables leave out runs that were not audited and have no such table. They raise
-    `BadInput` if an audited run, or every run, has no such table."""
+    """The folder of one batch. A method that returns a table of all runs leaves out runs that lack it and were not
+    audited. It raises `BadInput` if an audited run, or every run, lacks it."""
 
     directory: Path
 
@@ -181,7 +180,8 @@ class Batch:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The worst verdict of all cases and expectations over repeats; None if the harness failed and none is FAIL."""
+        """The worst of the verdicts on cases and on expectations over repeats. None if the user stopped the batch, or
+        if a verdict is missing and none is FAIL."""
         return self.document.verdict
 
     @property
@@ -289,7 +289,7 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    `at_most` runs further repeats until every expectation over repeats is decided, up to that many of each case.
+    With `at_most`, cases are repeated until every expectation over repeats is decided, each at most so many times.
     `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `out`:
     folder or URI in which the batch gets a folder. `keep_data` keeps the brokers' data, `simulate` also simulates each
     case. `progress` gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before
@@ -329,10 +329,10 @@ def audit(
 ) -> list[AuditResult]:
     """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    One Spark job reads all folders, and writes `audit.json`, findings and series into them; the results are in their
-    order. `spark` (classic or Connect), or the active session, is used and left running. Otherwise a session starts: on
-    all local cores, at `master` (`spark://host:7077`) or at `remote` (`sc://host:15002`), with `conf` over
-    spark-defaults.conf. A result says what is wrong with its folder. Raises `MissingTool` if Spark needs Java.
+    Writes `audit.json`, findings and series into each folder; returns a result per folder, in order, which says what is
+    wrong with it. `spark` (classic or Connect), or the active session, is used and left running. Otherwise a session
+    starts: on all local cores, at `master` (`spark://host:7077`) or at `remote` (`sc://host:15002`), with `conf` over
+    spark-defaults.conf. Raises `MissingTool` if Spark needs Java and there is none.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import prepare_audit
@@ -343,8 +343,8 @@ def audit(
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
     """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not audited yet are
-    audited first, and the report is written again. A run whose files were changed since is INCONCLUSIVE. `progress`
-    gets each long step in words. Raises `BadInput` for another folder, and for a single run that was not audited."""
+    audited first, and its report is written again. A run with files that changed since it ended is INCONCLUSIVE.
+    `progress` gets each long step in words. Raises `BadInput` for another folder, and for a single unaudited run."""
     from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()

@@ -69,7 +69,7 @@ class Console:
             self.line(text)
 
     def error(self, text: str) -> None:
-        """Print an error on standard error, each line after the program's name."""
+        """Print an error on standard error, each line after the prefix `ackproof: `."""
         for line in text.splitlines():
             self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(line)))
 

@@ -1,1 +1,1 @@
-"""Commands outside the core: they read what batches left, or run them for a question of their own."""
+"""Commands outside the core: they read the files of finished batches, or run batches to answer a question."""

@@ -61,9 +61,8 @@ def predict(
 ) -> int:
     """Predict, before anything runs, which anomaly classes are possible, impossible or unknown in each case.
 
-    Exit code 254 if an expectation demands to see an impossible class. With --force the counterexamples of
-    --story are forced on real brokers, and the exit code is the gravest of those that `ackproof force` would
-    have.
+    Exit code 254 if an expectation demands to see an impossible class. With --force the counterexamples of --story are
+    forced on real brokers, and the exit code is the greatest of those that `ackproof force` would have.
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
@@ -290,8 +289,8 @@ def explore(
 ) -> int:
     """Search all interleavings of a small model, and print the shortest counterexample for each class.
 
-    Exit code 0 if there is an answer (a counterexample, or none exists), 2 if a limit left it open. With --force
-    the counterexamples are forced on real brokers, and the exit code is the gravest of those that `ackproof
+    Exit code 0 if there is an answer (a counterexample, or none exists), 2 if a limit left it open. With --force the
+    counterexamples are forced on real brokers, and the exit code is the greatest of these and of those that `ackproof
     force` would have.
     """
     from ackproof.console import Console

@@ -110,11 +110,10 @@ class FoundClass:
 
 @dataclass(frozen=True)
 class Explored:
-    """Result of a search. `missing`: wanted classes that were not found. `states`: number of visited states.
+    """Result of a search. `missing`: wanted classes that were not found. `states`: number of distinct states found.
 
     `exhausted`: every state was visited, so the missing classes are impossible; False: the search ended at a limit, or
-    when all wanted classes were found. `depth`: steps from the first state to the last ones visited.
-    """
+    when all wanted classes were found. `depth`: steps from the first state to the last ones visited."""
 
     found: tuple[FoundClass, ...]
     missing: tuple[str, ...]
@@ -218,14 +217,13 @@ def explore(
     saved: Path | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> Explored:
-    """Search the world `asked` until all `wanted` classes are found, all states are visited, or a limit is
-    reached.
+    """Search the world `asked` until all `wanted` classes are found (none given: the first of any class), all states
+    are visited, or a limit is reached.
 
-    `max_seconds`, `max_bytes`: limits of time and memory; None: no limit. `saved`: file of an earlier search,
-    which is continued if the file exists; a search that a limit ended is written there. `watch` gets the progress
-    after every 8192 states. Raises `BadInput` if the file cannot be read or holds another search, or for a class that
-    the world cannot have; OSError if it cannot be written.
-    """
+    `max_seconds`: limit of the time of this call. `max_bytes`: limit of memory. None: no limit. `saved`: file of an
+    earlier search, which is continued if the file exists; a search that a limit ended is written there. `watch` gets
+    the progress after each slice of at most 8192 states. Raises `BadInput` if the file cannot be read or holds another
+    search, or for a class that the world cannot have; OSError if it cannot be written."""
     for name in wanted:
         _check_name("--find", "class", name, asked.classes)
     reductions = asked.scope and asked.scope.reductions.names

@@ -26,9 +26,9 @@ class ReferenceOracle(Oracle):
         """Predict the anomalies that are possible in an audited run, by its timeline and metadata log. If `run` is
         None: under the faults that the case plans.
 
-        Without a run the search is limited to `QUICK_STATES` states, unless the answers for the usual limit
-        are cached for each of the case's scopes: then these are used. Raises `BadInput` for broken files.
-        """
+        Without a run the search is limited to `QUICK_STATES` states, unless the answers for the usual limit are cached
+        for each of the case's scopes: then these are used. Raises `BadInput`, OSError or ArrowException for files that
+        cannot be read."""
         if run is None:
             known = all(remembered(scope) is not None for scope in scopes_of([case]))
             states = USUAL_STATES if known else QUICK_STATES
@@ -38,5 +38,5 @@ class ReferenceOracle(Oracle):
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
         """Replay an audited run by the reference implementation and explain its losses. Return the content of
-        `conformance.json`. Raises `BadInput` for broken files."""
+        `conformance.json`. Raises `BadInput`, OSError or ArrowException for files that cannot be read."""
         return conform(run, case)

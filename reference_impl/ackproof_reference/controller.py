@@ -202,8 +202,8 @@ def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
 
 
 def clear_eligible(metadata: Metadata) -> Metadata:
-    """Return the metadata with an empty ELR and no last known leader. Both were computed for the old minimum when
-    min.insync.replicas changes (KIP-966)."""
+    """Return the metadata with an empty ELR and no last known leader. A change of min.insync.replicas requires this:
+    both were computed for the old value (KIP-966)."""
     old = metadata.partition
     if not old.elr and old.last_known_leader == NO_LEADER:
         return metadata

@@ -32,14 +32,13 @@ def decide(
     unclean_shutdown: tuple[int, ...] = (),
     first: int = NO_LEADER,
 ) -> Metadata:
-    """Return the image after a change of the ISR or of live brokers, with the ISR, ELR, leader and epochs
-    that follow.
+    """Return the image after a change of the ISR or of live brokers, with the ISR, ELR, leader and epochs that follow.
+    A reassignment that this ISR completes is ended.
 
     `isr`: the requested ISR; if it is empty and the release has no ELR, the old ISR stays, unless a leader is elected
     uncleanly. `unclean_shutdown`: brokers that came back and may have lost the end of their log. `first`: the replica
     to elect if `election` is PREFERRED; NO_LEADER: the first of the assignment. If nothing changes, the same image is
-    returned.
-    """
+    returned."""
     old = metadata.partition
     replicas, adding, removing = old.replicas, old.adding, old.removing
     if _completes(old, isr, rules):
@@ -100,12 +99,12 @@ def _eligible(
     unclean_shutdown: tuple[int, ...],
     rules: Rules,
 ) -> tuple[int, ...]:
-    """Return the ELR: the replicas that left the ISR while it was below its minimum (maybePopulateTargetElr).
+    """Return the ELR: while the ISR is below its minimum, the replicas that have left it since it had the minimum,
+    without those in `unclean_shutdown` (maybePopulateTargetElr); else, and without ELR, ().
 
     The high watermark does not move during that time, so they hold all committed records. A replica that a reassignment
     has just removed is among them if the reassignment ends past a kept replica: Kafka does not check that it still is a
-    replica.
-    """
+    replica."""
     if not rules.elr or len(isr) >= rules.effective_min_isr(len(replicas)):
         return ()
     eligible = {*old.elr, *old.isr} - {*isr, *unclean_shutdown}
@@ -123,10 +122,10 @@ def _elect(
 ) -> tuple[int, bool]:
     """Return the leader, and True if the election was clean (electAnyLeader, electPreferredLeader).
 
-    In this order: with PREFERRED, the first of `order`, if it may lead; the present leader, if it still may
-    lead; the first of `order` in the ISR, or in the ELR if the ISR is empty; the last known leader if both
-    are empty; with UNCLEAN any live replica; NO_LEADER, which counts as clean.
-    """
+    A replica may lead if it is unfenced, not stopping, and in the ISR (if that is empty: in the ELR). The leader is, in
+    this order: with PREFERRED, the first of `order`, if it may lead; the present leader, if it still may; the first of
+    `order` that may; if ISR and ELR are empty, the last known leader (with `last_known_leader_unfenced`, if it is
+    unfenced and not stopping); with UNCLEAN any live replica; NO_LEADER, which counts as clean."""
     old = metadata.partition
 
     def acceptable(replica: int) -> bool:

@@ -115,9 +115,9 @@ def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> BrokerAndM
 def _divergence(log: Log, epoch: int, end: int) -> int:
     """Return the offset to truncate to if the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
 
-    If the follower knows the epoch: the lower of both ends of it. Else: the end of the newest epoch below it. If all of
-    its epochs are older, or it has none: `end`. The result is never above the follower's own log end.
-    """
+    If the follower knows the epoch: the lower of both ends of it. If all of its epochs are newer: the start of the
+    oldest, or `end` if that is lower. If all are older, or it has none: `end`. Else: the end of the newest epoch below
+    it. The result is never above the follower's own log end."""
     own = end_of_epoch(log, epoch)
     if own.start == UNKNOWN:
         return min(end, log.end)

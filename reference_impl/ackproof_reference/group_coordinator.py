@@ -182,8 +182,8 @@ def check_commit(
 
 
 def load_group(group: GroupState, rules: GroupRules) -> GroupState:
-    """Return the group as a new coordinator loads it from the log. The log of a classic group does not have a
-    generation in preparation: new members and a generation without its SyncGroup are lost."""
+    """Return the group as a new coordinator loads it from the log. A KIP-848 group is unchanged. The log of a classic
+    group does not have a generation in preparation: new members and a generation without its SyncGroup are lost."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group
     entries = tuple(

@@ -211,11 +211,10 @@ def _propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAnd
     """Return the broker, with a proposal that the follower joins the ISR if it has caught up and none is pending
     (Partition.maybeExpandIsr, on each fetch).
 
-    Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true
-    high watermark may lie without this leader knowing it (KIP-320). It must be neither fenced nor stopping
-    (KIP-841), and fetch as the incarnation that the leader's metadata names (KIP-903). Rules can switch off
-    each of these checks but the first.
-    """
+    Caught up: it has reached the leader's high watermark, and the start of the leader's epoch, because the true high
+    watermark may be above the one that a new leader knows, up to that start (KIP-320). It must be neither fenced nor
+    stopping (KIP-841), and fetch as the incarnation that the leader's metadata names (KIP-903). Rules can switch off
+    each of these checks but the first."""
     leader, partition = broker.process.role, broker.process.partition
     assert isinstance(leader, Leader)
     if leader.pending is not None or follower in partition.isr or follower not in partition.replicas:

@@ -20,7 +20,8 @@ class Broker(NamedTuple):
 
 
 class _Ring:
-    """Brokers of one rack, taken in turn. Each partition that uses the rack starts one broker further on."""
+    """The unfenced or the fenced brokers of one rack, taken in turn. Each partition that uses them starts one broker
+    further on."""
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self._brokers = list(brokers)

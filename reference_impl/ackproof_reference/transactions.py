@@ -39,10 +39,9 @@ def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
     INVALID_PRODUCER_EPOCH: the producer epoch is older than the newest in this log, or the marker is late.
     TRANSACTION_COORDINATOR_FENCED (`coordinator_epochs`): an earlier marker is of a newer coordinator.
 
-    A marker of the producer's newest epoch in this log may be repeated. But if each transaction has an epoch of
-    its own (`version` 2) and one is open, that epoch is the open transaction's, while its own marker will have
-    the next: so such a marker is late and is refused (`strict_markers`).
-    """
+    A marker of the producer's newest epoch in this log is accepted, also a second time. Exception (`strict_markers`):
+    with `version` 2 the marker of a transaction has the epoch after that of its records. So while a transaction is
+    open, a marker with the epoch of its records is a late one of the transaction before."""
     known = newest_epoch(log, marker.producer)
     open_here = marker.producer in open_transactions(log)
     late = rules.strict_markers and marker.version > 1 and marker.producer_epoch == known and open_here
@@ -97,9 +96,8 @@ def _ending(log: Log, batch: Batch) -> str:
 
 
 def needs_verification(log: Log, request: Produce, rules: Rules) -> bool:
-    """Return True if a leader must ask the coordinator first: a batch that would open a transaction in its log
-    (KIP-890).
-    """
+    """Return True if a leader must ask the coordinator first: for a batch that would open a transaction in its log
+    (KIP-890). False without `verify_transactions`."""
     return (
         rules.verify_transactions and request.transactional and request.producer not in open_transactions(log)
     )
@@ -191,10 +189,9 @@ def end_transaction(transaction: Transaction, epoch: int, *, commit: bool) -> tu
     """Decide a transaction (EndTxn); return the transaction and the error for the client.
 
     The error is PRODUCER_FENCED for another epoch, INVALID_TXN_STATE while markers are in flight or without an open
-    transaction. A request that repeats the last decision gets NONE. With KIP-890's second part (`version` 2) a decision
-    raises the producer epoch: the markers fence late records, and a repeated request is recognized by the epoch before.
-    Without it, an EndTxn of the next transaction looks the same as a repeated one.
-    """
+    transaction. Once all markers are written, a request that repeats the last decision gets NONE. With KIP-890's second
+    part (`version` 2) a decision raises the producer epoch: the markers fence late records, and a repeated request is
+    recognized by the epoch before. Without it, an EndTxn of the next transaction looks the same as a repeated one."""
     bumps = transaction.version > 1
     again = epoch == transaction.epoch - bumps
     if again and transaction.state is _COMPLETE[_PREPARED[commit]]:

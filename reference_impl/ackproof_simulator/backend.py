@@ -71,12 +71,11 @@ class _Recorder:
         self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
-        """Add the controller's changes of leaders and ISRs to the timeline, starts and ends of processes, and
-        resets of readers.
+        """Add the controller's changes of leaders and ISRs to the timeline, starts and ends of processes, and resets of
+        readers to another offset.
 
-        `began`: the initial state of each partition, in the world's order. Their leaders and ISRs are events
-        at time 0, as on real brokers.
-        """
+        `began`: the initial state of each partition, in the world's order. Their leaders and ISRs are events at time 0,
+        as on real brokers."""
         world = self.simulation.world
         partitions = world.partitions
         for partition, image in zip(partitions, began, strict=True):

@@ -53,16 +53,16 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of a simulated cluster, in nanoseconds, from its settings.
+    """Durations of a simulated cluster, in nanoseconds, from its settings; and two numbers, `flush_every` and
+    `handlers`.
 
     The constants were measured on real brokers (see the README). `fetch_wait`, `fetch_backoff`, `lag_max`:
-    replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a
-    heartbeat after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without
-    the leader after which a voter begins an election; `quorum_jitter`: range of a random delay added to it.
+    replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a heartbeat
+    after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without the leader after
+    which a voter begins an election; `quorum_jitter`: range of a random delay added to it.
 
-    A duration with a `…_jitter` of the same name has a fixed part and a random part of 0 to that jitter; `hop`
-    and `jitter` are these parts of the latency of a message, one way.
-    """
+    Any other duration with a `…_jitter` of the same name has a fixed part and a random part of 0 to that jitter; `hop`
+    and `jitter` are these parts of the latency of a message, one way."""
 
     fetch_wait: int
     fetch_backoff: int

@@ -190,7 +190,8 @@ class Control:
 
     def fence(self, broker: int) -> None:
         """Fence a broker after its session timed out: it leaves ISRs, and its partitions elect other leaders. In
-        ZooKeeper mode, if the broker was the controller, another running broker becomes controller."""
+        ZooKeeper mode, if the broker was the controller, another running broker becomes controller, if an unfenced one
+        is left."""
         self.fenced.add(broker)
         if broker == self.holder:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]
@@ -214,7 +215,7 @@ class Control:
         self.journal.note(BrokerChanged, node=broker, broker_epoch=epoch, **changed)
 
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
-        """Send a leader's ISR proposal to the active controller. If that fails, try again every `RETRY` ns
+        """Send a leader's ISR proposal to the active controller. If it cannot be sent, try again every 100 ms (`RETRY`)
         while the proposal is unanswered."""
         if self.active == NOBODY or not self._host(leader).running:
             self.clock.call_after(RETRY, self._alter_again, partition, leader, request)
@@ -277,9 +278,8 @@ class Control:
         self.look()
 
     def terminate(self, node: int, ended: Callable[[], None]) -> None:
-        """Stop a node with SIGTERM: it gives up its leaderships and flushes its logs. `ended` is called when
-        the process is gone; never if it is killed before.
-        """
+        """Stop a node with SIGTERM: a broker gives up its leaderships, if it reaches the controller, and flushes its
+        logs. `ended` is called when the process is gone; never if it is killed before."""
         born = self.born[node]
         if node in self.brokers and self.reaches(node):
             self._stands(node, controlled_shutdown=True)
@@ -326,8 +326,9 @@ class Control:
             self.look()
 
     def _register(self, node: int, born: int, backoff: int) -> None:
-        """Request the registration of a broker that has started, again after `backoff` while it is refused. It is
-        refused while the session of its last incarnation lives. Does nothing if the process `born` has ended."""
+        """Request the registration of a broker that has started; while it is refused, again after `backoff` ns, which
+        doubles up to 1 s. It is refused while the session of its last incarnation lives. `born`: the value of
+        `Control.born` at the start of the process; nothing happens if that process has ended."""
         if self.born[node] != born or self.disks.holds(node, 0, self._register, node, born, backoff):
             return
         host = self._host(node)

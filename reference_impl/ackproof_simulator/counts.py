@@ -148,7 +148,7 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
 
 def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
     """Return the distribution of one of `QUANTITIES` over the runs in which it is known (not -1). Without such a run
-    all values are -1, and the share of runs with a value above 0 is from 0 to 1."""
+    all values are -1, and the interval of the share of runs with a value above 0 is (0, 1)."""
     values = [value for one in runs if (value := float(getattr(one, name))) >= 0]
     seen = sum(value > 0 for value in values)
     low, high = wilson(seen, len(values))

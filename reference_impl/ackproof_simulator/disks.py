@@ -37,10 +37,10 @@ _Waiting: TypeAlias = tuple[int, Act, tuple[object, ...]]
 
 
 class Disks:
-    """Log dirs of all nodes, each by node and number from 0; each may be frozen, so that writes wait.
+    """Log dirs of all nodes, each of which may be frozen, so that writes wait. `folder` in the methods: number of a
+    node's log dir, from 0.
 
-    `threads`: number of request handlers of a broker. `log_dirs`: number of log dirs per broker.
-    """
+    `threads`: number of request handlers of a broker. `log_dirs`: number of log dirs per broker."""
 
     def __init__(
         self, network: Network, threads: int, log_dirs: int, brokers: Sequence[int], *, zookeeper: bool
@@ -88,8 +88,8 @@ class Disks:
                 partition.synced[node] = partition.log(node).end
 
     def thaw(self, node: int, folder: int) -> None:
-        """End one freeze of a log dir. After the last freeze, run what waited: first the writes, then
-        metadata updates, then requests. Actions of processes that have ended are dropped."""
+        """End one freeze of a log dir. If no other fault freezes it, run what waited: first the writes, then metadata
+        updates, then requests. Actions of processes that have ended are dropped."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return

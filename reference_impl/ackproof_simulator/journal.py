@@ -1,7 +1,7 @@
 """Records the controller's decisions, and starts and ends of processes, in a simulated run, in order.
 
-They are written as the metadata log that real controllers would leave, which the replay reads, and into the timeline.
-"""
+The decisions become the metadata log that real controllers would leave, which the replay reads; starts and ends become
+events of the timeline."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _NAMED: Final = ("replicas", "leader", "isr", "elr", "adding", "removing")
 
 
 class Change(NamedTuple):
-    """A change of leader, epoch, ISR or assignment of a partition, at virtual time `at_ns`. `place`: index of the
-    partition in `World`. `before`, `image`: its state before and after."""
+    """A change of leader, leader epoch, ISR or assignment of a partition, at virtual time `at_ns`. `place`: index of
+    the partition in `World`. `before`, `image`: its state before and after."""
 
     at_ns: int
     place: int
@@ -92,7 +92,7 @@ class Journal:
         self.lives.append((self._clock.now, node, what))
 
     def registered(self, node: int, epoch: int) -> None:
-        """Record that a broker registered. `epoch`: its new broker epoch (incarnation)."""
+        """Record that a broker registered. `epoch`: its new broker epoch, from which its incarnation id is made."""
         self.note(
             BrokerRegistered,
             node=node,
@@ -117,7 +117,8 @@ class Journal:
         self.note(ConfigChanged, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
 
     def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:
-        """Record a change of a partition from `before`; `place`: the partition's index in `World`."""
+        """Record the change of a partition from `before` to its present image. `place`: the partition's index in
+        `World`."""
         image = partition.image.partition
         self.changes.append(Change(self._clock.now, place, image, before))
         names = [name for name in _NAMED if getattr(before, name) != getattr(image, name)]

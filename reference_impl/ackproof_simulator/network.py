@@ -33,8 +33,8 @@ class Host:
     SIGSTOP.
 
     `life`: how often it has ended; messages to an earlier life are dropped. `inbox`: actions that wait while it is
-    paused, as (`life`, action, its arguments). `broken` is called with each lost connection that this process opened.
-    """
+    paused, as (`life`, action, its arguments). `broken` is called with each lost connection that this process had
+    opened."""
 
     id: int
     up: bool = True
@@ -59,13 +59,11 @@ class Host:
 class Connection:
     """A TCP connection; `ends` has its acceptor at index `TO_ACCEPTOR` and its opener at `TO_OPENER`.
 
-    `generation`: number of resets; a message of an earlier generation is dropped. `cuts`, `holds`: numbers of
-    faults that refuse or hold packets. `held`: messages that wait until no fault holds packets. `plain`: no
-    fault slows or drops packets.
+    `generation`: number of resets; a message of an earlier generation is dropped. `cuts`: number of faults that refuse
+    the connection. `holds`: number of faults that hold its packets; `held`: messages that wait until no fault does.
+    `plain`: True if no fault slows or drops packets.
 
-    One entry per fault: `delays` (latency and jitter, ns), `losses` (share of packets), `rates` (bytes per
-    second).
-    """
+    One entry per fault: `delays` (latency and jitter, ns), `losses` (share of packets), `rates` (bytes per second)."""
 
     ends: tuple[Host, Host]
     generation: int = 0
@@ -99,8 +97,8 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """True if no fault cuts or holds the connection, and it does not linger, whether the processes at its ends run
-        or not. A connection lingers if it has ended, and the side that opened it has not noticed."""
+        """True if no fault cuts or holds the connection, and it does not linger; the processes at its ends need not
+        run. A connection lingers if it has ended, and the side that opened it has not noticed."""
         return not self.cuts and not self.holds and not self.lingers
 
     @property
@@ -146,9 +144,8 @@ class Network:
         """Send `size` bytes to one end of the connection (`way`: TO_ACCEPTOR or TO_OPENER), and call `act` there on
         arrival.
 
-        Return False if the connection is refused or the process at that end is down. True does not mean that the bytes
-        arrive.
-        """
+        Return False if the connection is refused or the process at that end has ended. True does not mean that the
+        bytes arrive."""
         to = connection.ends[way]
         if connection.lingers:
             return True  # into a connection that nobody reads from any more
@@ -169,7 +166,7 @@ class Network:
         return True
 
     def widen(self, connection: Connection) -> None:
-        """Let larger packets pass again: a blocked one arrives at the next TCP retransmission."""
+        """Send blocked packets again at TCP's next retransmission, because the limit on their size was lifted."""
         for way in (TO_ACCEPTOR, TO_OPENER):
             if connection.stuck[way]:
                 wait, tried = RETRANSMIT_NS, connection.stuck[way][0][0]
@@ -214,7 +211,7 @@ class Network:
             act(*args)
 
     def wall(self, node: int) -> int:
-        """Return a node's wall-clock time in ns, with the shift by clock faults."""
+        """Return a node's wall-clock time: virtual time plus the shifts of clock faults, in ns since the run's start."""
         return self._clock.now + self.shifts.get(node, 0)
 
     def reset_all_of(self, host: Host) -> None:
@@ -223,7 +220,8 @@ class Network:
                 self.reset(connection)
 
     def reset(self, connection: Connection) -> None:
-        """Drop the connection with all messages in flight; its opener is notified."""
+        """Drop the connection with all messages in flight. Its opener is notified after one hop; with a fault that
+        delays this, later."""
         connection.generation += 1
         connection.held.clear()
         connection.stuck = [[], []]
@@ -249,7 +247,7 @@ class Network:
             self._arrive(connection, generation, to, act, args)
 
     def down(self, host: Host) -> None:
-        """End a process: drop its connections in both directions, and messages that it has not handled."""
+        """End a process: drop its connections in both directions, and the messages that it has not handled."""
         host.up = False
         host.paused = False
         host.life += 1
@@ -275,12 +273,11 @@ class Network:
 
 @dataclass
 class Scene:
-    """Objects that all parts of a simulated run share. `record_bytes`: size of one record.
+    """Objects that all parts of a simulated run share. `record_bytes`: size of one record in bytes.
 
     Callbacks, assigned last: `alter(partition, leader, request)` sends a leader's ISR proposal to the controller.
-    `learned(partition)` is called when a broker has a new image of the partition, `advanced(partition, broker)`
-    when the broker's high watermark has changed; None: nobody needs it.
-    """
+    `learned(partition)` is called when a broker has a new image of the partition, `advanced(partition, broker)` when
+    the broker's high watermark has changed; None: nobody needs it."""
 
     clock: Clock
     network: Network
@@ -296,12 +293,11 @@ class Scene:
 
 
 class PendingProduce(NamedTuple):
-    """A produce request that waits at its leader. `connection`: its connection. `generation`: the connection's
-    generation at the arrival of the request.
+    """A produce request that waits at its leader. `connection`: the connection on which it came. `generation`: the
+    connection's generation when it was sent.
 
-    `attempt`: the client's batch. `since`: time of arrival in ns. `request_timeout`: longest wait in ns that the client
-    allows.
-    """
+    `attempt`: the client's batch. `since`: time in ns at which it was sent. `request_timeout`: longest wait in ns that
+    the client allows (request.timeout.ms)."""
 
     client: Producer
     connection: Connection
@@ -324,17 +320,16 @@ class PendingFetch(NamedTuple):
 class Caught:
     """A leader's record of a follower's fetches, from which it computes the lag (kafka.cluster.Replica).
 
-    `caught_up`: last time at which the follower had all records. `fetched`, `end_then`: time of its last
-    fetch, and the leader's log end then. Times by the leader's clock, in ns.
-    """
+    `caught_up`: last time at which the follower had all records. `fetched`: time of its last fetch; `end_then`: the
+    leader's log end at that time. Times are in ns by the leader's wall clock."""
 
     caught_up: int
     fetched: int
     end_then: int
 
     def note(self, offset: int, end: int, now: int) -> None:
-        """Record a fetch from `offset` while the leader's log ends at `end` (Replica.updateFetchState). `now`: the
-        leader's clock, ns."""
+        """Record a fetch from `offset` while the leader's log ends at `end` (Replica.updateFetchState). `now`: time in
+        ns by the leader's wall clock."""
         if offset >= end:
             self.caught_up = max(self.caught_up, now)
         elif offset >= self.end_then:

@@ -51,8 +51,8 @@ REQUEST_BYTES = 120
 
 @dataclass
 class PartitionRun:
-    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later.
-    In its methods `at` is the id of a broker. Four dicts are by broker: `tokens` has the number of its newest fetch,
+    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later. In its
+    methods `at` is the id of a broker. Four dicts are by broker: `tokens` has the number of the broker's newest fetch,
     `parked` its fetch that waits at the leader, `caught` the leader's record of its fetches, `proposed` its unanswered
     ISR proposal. `asked`: the produce requests that wait at a leader, by (leader, producer, sequence). `timed`: leaders
     at which a check for timed-out requests is scheduled."""
@@ -167,8 +167,8 @@ class PartitionRun:
             self.fetch(at)
 
     def _drop_slow(self, at: int, epoch: int) -> None:
-        """Let a leader remove from the ISR the followers that lag for longer than replica.lag.time.max.ms; runs every
-        half of that time. Does nothing once `at` does not lead in `epoch` any more."""
+        """Let a leader propose the removal of followers from the ISR that lag for longer than replica.lag.time.max.ms;
+        runs every half of that time. Does nothing once `at` does not lead in `epoch` any more."""
         role = self.brokers[at].process.role
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
@@ -196,8 +196,9 @@ class PartitionRun:
     # -- following ----------------------------------------------------------------------------------------------
 
     def fetch(self, at: int) -> None:
-        """Let a follower send its next fetch to its leader, if it has one; answers to its earlier fetches are dropped
-        from now on. If the leader is not reachable, retry after replica.fetch.backoff.ms."""
+        """Let a follower send its next request (Fetch, or OffsetsForLeaderEpoch) to its leader, if it has one; answers
+        to its earlier ones are dropped from now on. If the leader is not reachable, retry after
+        replica.fetch.backoff.ms."""
         token = self.tokens[at] = self.tokens.get(at, 0) + 1
         if not self.host(at).running:
             self.host(at).do(self.fetch, at)
@@ -260,8 +261,8 @@ class PartitionRun:
             self.host(leader).do(self._answer_parked, leader, follower)
 
     def renew(self, leader: int) -> None:
-        """Let followers outside the leader's ISR fetch again within replica.fetch.wait.max.ms, as real followers do.
-        The leader may then propose that they join."""
+        """Answer the waiting fetches of followers outside the leader's ISR after replica.fetch.wait.max.ms: they fetch
+        again, as real followers do, and the leader may then propose that they join."""
         role = self.brokers[leader].process.role
         if not self.parked or not isinstance(role, Leader):
             return
@@ -344,7 +345,7 @@ class PartitionRun:
         return self.log(leader).end
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
-        """Answer the producers whose acks=all request has waited at the leader for `timeout` ns (request.timeout.ms),
+        """Answer the producers whose acks=all requests have waited at the leader for `timeout` ns (request.timeout.ms),
         and schedule the next check if others wait."""
         self.timed.discard(leader)
         clock = self.around.clock
@@ -369,7 +370,7 @@ class PartitionRun:
 
     def stop_replica(self, at: int, left: Broker) -> None:
         """Replace a broker's state by `left`, the state that its ended process left on disk. Requests that waited at
-        the broker are dropped."""
+        the broker, and its own fetch that waited at the leader, are dropped."""
         self.brokers[at] = left
         self.tokens[at] = self.tokens.get(at, 0) + 1
         self.proposed.pop(at, None)

@@ -1,7 +1,7 @@
 """Producers in virtual time, as librdkafka sends: a batch per partition and linger, retries, time-outs, idempotence.
 
-The unit is the batch. Its records are seqs `first`, `first + step`, …; they become rows only when a ledger is written.
-"""
+A producer numbers its records from 0: the number is the record's seq. Only batches are simulated; their records become
+rows when a ledger is written."""
 
 from __future__ import annotations
 
@@ -47,11 +47,10 @@ class ClientBatch:
     """Records of one producer for one partition, sent together, with their outcome. Times in nanoseconds.
 
     Its records have seqs `first`, `first + step`, …, `count` in all. `place`: index in `Producer.lines`. `number`:
-    position among the producer's batches, from 0. `offset`: offset of the first record, -1 if not acknowledged.
-    `error`: error code of Kafka or librdkafka, 0: none. `done`: when the outcome was known, -1 before. `sends`: how
-    often it was sent; `tries`: how often it failed, except with NOT_LEADER_OR_FOLLOWER. `epoch`, `sequence`: producer
-    epoch (-1: no idempotence) and sequence number of its first record.
-    """
+    position among the producer's batches, from 0. `offset`: offset of the first record, -1 if not acknowledged or
+    unknown (acks=0). `error`: error code of Kafka or librdkafka, 0: none. `done`: when the outcome was known, -1
+    before. `sends`: how often it was sent; `tries`: failures that count towards `retries`. `epoch`, `sequence`:
+    producer epoch (-1: no idempotence) and sequence number of its first record."""
 
     producer: int
     place: int
@@ -76,13 +75,12 @@ class ClientBatch:
 
 @dataclass
 class Line:
-    """A producer's queue and requests for one partition (`place`: its index). `leader`: the leader that the producer
-    knows.
+    """A producer's queue and requests for one partition. `place`: the partition's index in `World`. `leader`: the
+    leader that the producer knows.
 
     `flying`: requests in flight, by the batch's number. `next_sequence`, `epoch`: sequence number of the next record,
     and the producer epoch to which it belongs. `waits_until`: time in ns before which nothing is sent; `armed`: True if
-    a call at that time is scheduled. `asking`: True if a request for metadata is scheduled.
-    """
+    a call at that time is scheduled. `asking`: True if a request for metadata is scheduled."""
 
     partition: PartitionRun
     place: int
@@ -103,9 +101,8 @@ Tell: TypeAlias = Callable[[ClientBatch, PartitionRun], None]
 class Producer:
     """One simulated producer process with the behaviour of librdkafka.
 
-    `lines`: its queue for each partition; the record with seq s goes to number (s + `first_place`) % n of them.
-    `tell(batch, partition)` is called with every batch whose outcome is known.
-    """
+    `lines`: its queue for each of n partitions; the record with seq s goes to `lines[(s + first_place) % n]`.
+    `tell(batch, partition)` is called with every batch once its outcome is known."""
 
     def __init__(
         self,
@@ -167,8 +164,8 @@ class Producer:
         return self.began + int(seq * self.gap)
 
     def _make(self) -> None:
-        """Create the records that are due since the last call, and send them in batches. Calls itself again after each
-        linger, until the producer stops."""
+        """Create the records that are due since the last call, and send them in batches. Calls itself again after a
+        linger or, at a low rate, when each partition is due a record; ends when the producer stops."""
         if self.stopping:
             return
         due = int((self.clock.now - self.began) / self.gap)
@@ -209,7 +206,8 @@ class Producer:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send a partition's queued batches in order, while fewer than `in_flight` are; without a leader, try later."""
+        """Send a partition's queued batches in order, while fewer than `in_flight` are in flight. Without a reachable
+        leader, try again later."""
         now = self.clock.now
         if now < line.waits_until:
             self._arm(line)
@@ -320,7 +318,7 @@ class Producer:
         self.tell(batch, line.partition)
 
     def _broken(self, connection: Connection) -> None:
-        """Handle a lost connection: batches in flight are sent again, or fail."""
+        """Handle a lost connection: its batches in flight are sent again, or fail if no retry is left."""
         for line in self.lines:
             lost = [b for b in line.flying.values() if b.connection is connection]
             for batch in lost:
@@ -347,7 +345,7 @@ class Producer:
 
     def _find_leader(self, line: Line) -> None:
         """Take a partition's leader from the newest metadata among the brokers that the producer reaches, and send what
-        waits. If it reaches none, ask again soon."""
+        waits if the leader is another one. If it reaches none, ask again soon."""
         newest = newest_known(self.network, self.host, line.partition)
         if newest is None:
             self.ask_soon(line)

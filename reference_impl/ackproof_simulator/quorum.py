@@ -6,8 +6,7 @@ With ZooKeeper the voters are its servers. The quorum is in one of three states:
 * **stalled**: `standing_still` is the last active node. It still reaches a majority, but frozen disks keep it from
   committing. It is active again if the disks recover before the election time-out; else another node is elected. If
   none could be, the next `look` calls an election without a time-out.
-* **leaderless**: both are `NOBODY`. An election is pending; each `look` postpones it by a whole time-out.
-"""
+* **leaderless**: both are `NOBODY`. Each `look` calls an election after a whole time-out, in place of a pending one."""
 
 from __future__ import annotations
 
@@ -25,9 +24,8 @@ IDLE_NS: Final = 500 * MS
 class Quorum:
     """The controller quorum (KRaft), or the ZooKeeper ensemble (`zookeeper` True).
 
-    `active`: the active controller, or NOBODY. `elected` is called after each election. `voters` can change with
-    KIP-853.
-    """
+    `active`: the active controller, or NOBODY. `elected` is called after each election that a node won. `voters`: at
+    first all controllers; they can change if kraft.version is 1 (KIP-853)."""
 
     def __init__(
         self,
@@ -56,8 +54,8 @@ class Quorum:
 
     @property
     def presumed(self) -> int:
-        """Node that others take for the active controller: also a stalled controller, until another is elected; NOBODY
-        if there is none."""
+        """The active controller; in a stalled quorum the stalled one, which other nodes still take for active; else
+        NOBODY."""
         return self.active if self.active != NOBODY else self.standing_still
 
     def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
@@ -101,9 +99,9 @@ class Quorum:
         """Update the active controller; call it after a change of a process, a link, a disk or the voters.
 
         A controller that may not lead any more is deposed, and an election is called. A stalled controller that can
-        commit again is active again, unless an election is overdue: that one is held at once. With neither an active
-        nor a stalled controller, the pending election is postponed by a whole time-out.
-        """
+        commit again is active again, unless an election was due and nobody could be elected: then one is held at once.
+        With neither an active nor a stalled controller, an election follows after a whole time-out, in place of a
+        pending one."""
         if self.active != NOBODY:
             if not self._may_lead(self.active):
                 self._lose()

@@ -46,7 +46,8 @@ class _Position:
 class Reader:
     """One simulated consumer that reads all partitions while the run goes on. `positions`: one per partition, with the
     next offset and the leader that it reads from. `handed`: the batches that the consumer has read, in order.
-    `assignment`: number of its present assignment, from 1; each reset raises it."""
+    `assignment`: number by which the ledger tells its reads before and after a reset apart, from 1; each reset raises
+    it."""
 
     number: int
     host: Host
@@ -69,8 +70,8 @@ class Reader:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
     def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
-        """Record a reset, and continue from offset 0 with `after`, the new partition of a topic that was deleted and
-        created again."""
+        """Record a reset, and continue from offset 0 with `after`, the partition of the topic that was created again in
+        place of the deleted `before`."""
         for position in self.positions:
             if position.partition is before:
                 self._reset(position, 0, 0, 0)
@@ -95,7 +96,8 @@ class Reader:
                 self._arm(position, int(self.random.random() * POLL) + MS)
 
     def ask_soon(self, partition: PartitionRun) -> None:
-        """Schedule a request for metadata of a partition of which a broker has newer metadata."""
+        """Schedule a request for metadata within one refresh interval, because a broker has newer metadata of the
+        partition."""
         for position in self.positions:
             if position.partition is partition:
                 self._ask(position, int(self.random.random() * self.scene.timing.refresh))

@@ -1,7 +1,6 @@
 """Writes a simulated run as a run directory: ledgers, samples, final read and logs on disk, in the files of a real run.
 
-Rows are made here only: before, a batch is one object.
-"""
+Until here a batch is one object; only these files have a row per record."""
 
 from __future__ import annotations
 
@@ -77,8 +76,8 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
 
 
 def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
-    """Write the ledgers of produced and read records and of transactions, one part per client; clients that were killed
-    get no end mark. Raises OSError if a file cannot be written."""
+    """Write the ledgers of produced and read records and of transactions, one part per client that has rows; clients
+    that were killed get no end mark. Raises OSError if a file cannot be written."""
     world = simulation.world
     places = [partition.place for partition in world.partitions]
     for producer in world.producers:
@@ -200,8 +199,8 @@ def _write_reads(
 
 
 def write_final_read(simulation: Simulation, run: CaseDir) -> None:
-    """Write `observed/final-read.json`: for each partition the offsets that the final read covered, and why it is not
-    complete. Raises OSError if it cannot be written."""
+    """Write `observed/final-read.json`: for each partition the offsets that the final read covered, and the reason if
+    its read is not complete. Raises OSError if the file cannot be written."""
     partitions = []
     for partition, place in zip(simulation.world.partitions, simulation.final, strict=True):
         partitions.append(
@@ -232,8 +231,8 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
 
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
-    """Write the contents of each replica's log to `observed/replicas.*`, with which the final read is compared. Raises
-    OSError if a file cannot be written."""
+    """Write `observed/replicas.*`: the contents of the log of each assigned replica, with which the final read is
+    compared. Raises OSError if a file cannot be written."""
     world = simulation.world
     replicas, rows = [], []
     for partition in world.partitions:

@@ -51,8 +51,7 @@ class FinalPlace:
     offset `start` up to the high watermark `end`.
 
     If no leader answered, `epoch`, `start` and `end` are -1, and `batches` is empty. `why`: what was still unsettled at
-    the read, such as a replica missing in the ISR; '' if all was settled.
-    """
+    the read, such as a replica missing in the ISR; '' if all was settled."""
 
     leader: int
     epoch: int
@@ -71,11 +70,10 @@ class FinalPlace:
 class Simulation:
     """One simulated run of a case; `run` carries it out.
 
-    Results: `complete`, whether the final read covered everything, else `reasons`; `final`, the final read by
-    partition; `world`, everything else that happened. `say(detail, fault)` is called with timeline events;
-    `fault`: number of the fault, None for none. `reading`: True to simulate readers even if no trigger needs
-    them. `wall_ns`: wall-clock time of its start.
-    """
+    Results: `complete`, True if all logs were at rest and replicated before the final read, else `reasons`; `final`,
+    the final read by partition; `world`, everything else that happened. `say(detail, fault)` is called with timeline
+    events; `fault`: number of the fault, None for none. `reading`: True to simulate readers even if no trigger or fault
+    needs them. `wall_ns`: wall-clock time of its start."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Starts and heals a case's faults in virtual time, as `faults.driver` does on a real cluster."""
+"""Starts and heals a case's faults in virtual time, as `ackproof.faults.driver` does on a real cluster."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class Schedule:
         return all(life.over for life in self.lives.values())
 
     def no_more_states(self) -> None:
-        """Note that the load ends, and fail the faults that may wait forever: for a state trigger without `at_latest`,
-        or for a fault that does."""
+        """Note that the planned load is over, and fail the waiting faults whose trigger is not sure to fire: a state
+        trigger (`when:`) without `at_latest`, or `after:` a fault with such a trigger."""
         self._load = LoadPhase.ENDS
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Begin to heal all active faults; `over` is True once they have recovered or failed. First fail the faults
-        whose trigger can never fire any more."""
+        """Begin to heal all active faults; `over` is True once they have recovered or failed. Before that, fail the
+        waiting faults whose trigger can never fire any more."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
@@ -104,7 +104,7 @@ class Schedule:
         self._drop_the_hopeless()
 
     def _drop_the_hopeless(self) -> None:
-        """Fail each fault whose trigger can never fire any more, with the reason."""
+        """Fail each waiting fault that can never begin any more (`life.due` raises), with the reason."""
         for life in list(self.lives.values()):
             if life.stage is Stage.WAITING:
                 try:
@@ -147,7 +147,7 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Schedule the chained faults (trigger `after:`) that the last step of the fault `first` starts."""
+        """Schedule the chained faults (trigger `after:`) that begin because of the last step of fault `first`."""
         for life in chained_faults(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
@@ -182,10 +182,10 @@ class Schedule:
     def _attempt(
         self, number: int, act: Callable[[], str], then: Callable[[str], object], failed: str = ""
     ) -> None:
-        """Call `act`, repeatedly while it raises `NotYet` and time is left; then call `then` with its result.
+        """Call `act`, again and again while it raises `NotYet` and the fault's time limit is not over; then call `then`
+        with its result.
 
-        Any other error fails the fault, with `failed` before the error's text.
-        """
+        Any other error fails the fault, with `failed` before the error's text."""
         try:
             did = act()
         except AckproofError as error:

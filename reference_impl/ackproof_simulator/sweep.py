@@ -1,7 +1,7 @@
 """Simulates many seeds of one case, in this process, in several, or over Spark, and sums up; shrinks fault schedules.
 
-`shrink` finds few faults that still show a finding. Spark's workers get the case as JSON and their seeds.
-"""
+`shrink` searches for a few of the case's faults that suffice for a finding. Spark's workers get the case as JSON and
+their seeds."""
 
 from __future__ import annotations
 
@@ -84,11 +84,8 @@ def _chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
 
 
 def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
-    """Run chunks of seeds in one process per core, and yield each chunk's counts as it finishes, in any
-    order.
-
-    `resolved`: the case as JSON.
-    """
+    """Run chunks of seeds in parallel, in one process per core, and yield each chunk's counts as it finishes, in any
+    order. `resolved`: the case as JSON."""
     for _, done in answers.in_processes(partial(_chunk_of, resolved), chunks):
         yield done
 
@@ -102,12 +99,13 @@ def sweep(
     *,
     shrinks: bool = True,
 ) -> SimulationFile:
-    """Simulate every seed, and return the distribution of each quantity.
+    """Simulate every seed, and return the distribution of each quantity over the runs that are complete and whose
+    faults were all confirmed.
 
     `command` returns the command line that repeats a seed. `mapper(case as JSON, chunks of seeds)` runs the seeds
     elsewhere and yields the counts of each chunk; None: all run in this process. `progress(done, total)` is called from
-    time to time. `shrinks`: also search for the fewest faults that show a finding.
-    """
+    time to time. `shrinks`: also search for the fewest faults with which the worst seed still loses or duplicates
+    records."""
     began = time.monotonic()
     runs: list[Counts] = []
     if mapper is None:
@@ -183,7 +181,8 @@ def _summed(
 
 
 def _coarseness(case: Case) -> float:
-    """Return the number of records that all producers together gather in one linger, the resolution of counts."""
+    """Return the number of records that all producers together gather in one linger: counts are no more exact than
+    that."""
     producers = case.experiment.workload.producers
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
@@ -251,9 +250,9 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
 
 
 def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
-    """Search for few faults of a case that still show a finding; return all of them if fewer do not. `what`: a quantity
-    of `Counts`. `seed`: the case's own seed. None if the case does not show the finding, or none of its faults began.
-    About 200 schedules are simulated at most."""
+    """Search for few faults of a case that still show a finding. Return all faults that began if fewer do not show it;
+    None if the case does not show it, or none of its faults began. `what`: the finding, a quantity of `Counts`. `seed`:
+    the case's own seed. About 200 schedules are simulated at most."""
     setting = setting_of(case)
     first = Simulation(setting, case)
     first.run()

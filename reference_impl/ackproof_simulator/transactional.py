@@ -1,8 +1,8 @@
 """A transactional producer in virtual time. It behaves as `ackproof.clients.librdkafka.sending` does on librdkafka.
 
 It runs one transaction after the other, of `transaction_size` records each: begin, fill, flush, then commit or (a share
-of them, on purpose) abort. librdkafka speaks the first transaction protocol: a producer epoch lasts until an error.
-"""
+of them, on purpose) abort. librdkafka speaks the first transaction protocol: the producer epoch changes only after an
+error, not with each transaction (KIP-890)."""
 
 from __future__ import annotations
 
@@ -44,11 +44,10 @@ class _Phase(Enum):
 
 @dataclass
 class Txn:
-    """One transaction from its producer's view. `number`: its number, from 0. `first`: seq of its first record.
+    """One transaction as its producer sees it. `number`: its number, from 0. `first`: seq of its first record.
 
     `begun`, `commit`, `ended`: times in ns at which it began, its commit was requested, and its end was confirmed; -1:
-    not yet.
-    """
+    not yet, or never."""
 
     number: int
     first: int
@@ -70,9 +69,8 @@ class TransactionalProducer(Producer):
     ) -> None:
         """Set the transactional id of the producer. Call it once, before the start. `slot`: number of the id.
 
-        `seed`: seed of the random choice between commit and abort. `ended_by_itself` is called with the producer once
-        that has given up or was fenced; not after the run has closed it, and not if a fault had it fenced.
-        """
+        `seed`: seed of the random choice between commit and abort. `ended_by_itself` is called once, with the producer,
+        when it has given up or was fenced; not after the run has closed it, and not if a fault had it fenced."""
         self.ended_by_itself = ended_by_itself
         self.pid, self.slot, self.coordinator = slot, slot, coordinator
         self.draw = Random(seed)
@@ -139,8 +137,8 @@ class TransactionalProducer(Producer):
     # -- filling ------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        """Deal the records that are due into the open transaction, and send them. Begins a transaction if none is open,
-        and ends one that is full, must be aborted, or is to stop. Calls itself again later."""
+        """Put the records that are due into the open transaction, and send them. Begin a transaction if none is open;
+        end it if it is full or must be aborted, or if the producer is to stop. Calls itself again later."""
         if self.closed or self.phase in (_Phase.JOINING, _Phase.OVER):
             return
         now = self.clock.now
@@ -174,8 +172,8 @@ class TransactionalProducer(Producer):
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send the queued batches of a partition (`line`). If it is not in the transaction yet, ask the coordinator to
-        add it; the answer sends them. Does nothing once the producer is over."""
+        """Send the queued batches of a partition (`line`). If it is not in the transaction yet, first ask the
+        coordinator to add it; the batches are sent after its answer. Does nothing once the producer is over."""
         if not line.queue or self.phase is _Phase.OVER:
             return
         if line.place in self.joined:

@@ -1,4 +1,4 @@
-"""Builds a simulated cluster with its clients at the start of a run: all nodes are up, every ISR is full."""
+"""All parts of a simulated run, and their state at its start: all nodes are up, every ISR is full, no client runs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ CLIENTS_FROM = -2
 
 @dataclass(frozen=True)
 class Setting:
-    """The parts of a case that are the same for every seed: computed once for many runs. `rules`: rules of the
-    reference by topic."""
+    """The parts of a case that are the same for every seed: computed once for many runs. `rules`: protocol rules of the
+    Kafka release (`ackproof_reference.rules`), by topic."""
 
     timing: Timing
     rules: dict[str, Rules]
@@ -128,8 +128,8 @@ class World:
         )
 
     def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
-        """Return `rules` changed by the settings of a topic that are in force on a broker; `broker` None: at the
-        controller."""
+        """Return `rules` with the values of min.insync.replicas and unclean.leader.election.enable that are in force
+        for a topic on a broker; `broker` None: at the controller."""
         found = self.in_force(topic, broker)
         return replace(
             rules,
@@ -167,7 +167,7 @@ class World:
         return producer
 
     def _ended_by_itself(self, producer: TransactionalProducer) -> None:
-        """Schedule a new producer with the transactional id of one that ended, unless the run stops it before."""
+        """Schedule a new producer with the transactional id of one that has ended, unless the load ends before."""
 
         def another() -> None:
             if not producer.closed and not producer.stopping:
@@ -307,8 +307,8 @@ class World:
 
 
 def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
-    """Return the simulated cluster and its clients at virtual time 0, which is `wall_ns` on the wall clock. All
-    randomness follows from the case's seed."""
+    """Return the simulated cluster with its topics at virtual time 0, which is `wall_ns` on the wall clock; the caller
+    adds the clients. All randomness follows from the case's seed."""
     experiment = case.experiment
     random = Random(f"{case.seed}/simulate")
     timing, clock = setting.timing, Clock()

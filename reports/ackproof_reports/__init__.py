@@ -12,14 +12,16 @@ It reads run directories through `ackproof.rundir` and `ackproof.quantities`. Th
     stories        conformance.json and ledgers → what took each lost record
     mechanics      samples, conformance.json, replicas.json → what each replica had, what was cut of it
     recovery       times after faults and their spread, metrics of the nodes
+    groups         consumer groups: counts, a lane per member; incidents: what happened to a member
     expectations   what was expected, of one run and over repeats
     evidence       what the judge weighed
+    reference      the run compared with its prediction and simulation; counterexamples
     facts          all of a case, gathered once
     answer         the one sentence; cells: cases on the axes of their matrix; wording: numbers and times in words
     picture        data of the charts, lanes of bars; views, embedding, page → report.html
     summaries      junit.xml and summary.md; gate: several Kafka versions in one summary
-    one_record     `ackproof explain`: one record through all files
-    reference, story, comparison_pages   pages of their own
+    one_record     `ackproof explain`: one record through all files; group_story: in consumer groups
+    story          page of `ackproof explore`; comparison_pages: pages of `compare`, `trend` and `claims`
 """
 
 from __future__ import annotations
@@ -33,8 +35,7 @@ def render_batch(batch_dir: Path) -> None:
     """Write the three reports of a batch into its folder; a reader sees either the old or the new file of each.
 
     Raises `BadInput` when the folder has neither a readable `batch.json` nor a case, or if `pairs.json` is broken;
-    OSError if a report cannot be written.
-    """
+    OSError if a timeline or samples cannot be read, or a report cannot be written."""
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
     from ackproof.rundir.document import write_atomically
     from ackproof_reports.facts import gather

@@ -1,4 +1,5 @@
-"""The headline of a report: the answer in one sentence, from the verdicts, with what could not be judged."""
+"""The headline of a report: the answer of each experiment in one sentence, from the verdicts, and what could not be
+judged."""
 
 from __future__ import annotations
 
@@ -236,7 +237,7 @@ def _removed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
 
 def _counted_alike(cells: Sequence[Cell], classes: Sequence[str]) -> Iterator[tuple[list[Cell], str]]:
     """Group the cells by the `classes` of which they have findings, and yield (cells, text) for each group. The text
-    has the counts of these classes over all repeats. Cells without such findings are left out."""
+    has the counts of these classes over all judged repeats. Cells without such findings are left out."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         shown = tuple(name for name in classes if any(run.counts.get(name, 0) for run in cell.judged))

@@ -1,4 +1,4 @@
-"""Cases as a matrix: the settings that vary, the cases of a cell, and the summary of the repeats of a cell."""
+"""Cases as a matrix: the settings that vary span it, and a cell has all repeats of one combination of settings."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ class Grid:
     """One table of a matrix: `cells` row by row. A cell is None if no case has its settings.
 
     `rows`, `columns`: axes of the table; None: it has a single row or column. `fixed`: (name, value) of each further
-    axis, for which this table stands.
-    """
+    axis; a matrix has one table for each combination of their values."""
 
     rows: Axis | None
     columns: Axis | None
@@ -148,9 +147,8 @@ def _key(axes: Sequence[Axis], settings: Mapping[str, Scalar]) -> tuple[str, ...
 def subject(chosen: Sequence[Cell], matrix: Matrix) -> str:
     """Return a name for the chosen cells with as few settings as possible; '' if all cells are chosen.
 
-    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. If no settings separate them from the others,
-    the name is their number.
-    """
+    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. Several cells that neither one nor two
+    settings separate from the others are named by their number: `3 of 8 settings`."""
     if len(chosen) == len(matrix.cells):
         return ""
     wanted = {id(cell) for cell in chosen}

@@ -1,4 +1,4 @@
-"""Pages about several batches: two compared, many over time (trend), and the claims that were checked."""
+"""Pages about several batches: compared with the first, many over time (trend), and the claims that were checked."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ _STYLES: Final = ("base.css", "matrix.css", "case.css", "print.css")
 
 @dataclass(frozen=True)
 class _RunShown:
-    """Evidence for a claim on its page: the bounds checked in one run, or over the repeats of cases.
+    """Evidence for a claim on its page: bounds as checked in one run, or over the repeats of cases (`shown`).
 
-    `run`: its folder; '' over repeats. `spark`: acks per second of that run; None if it has no series.
-    `picture`: values over the repeats; None for a single run.
-    """
+    `case`: name of the case. `run`: folder of the run; '' over repeats. `spark`: acks per second of that run; None if
+    it has no series. `picture`: values over the repeats; None for a single run."""
 
     case: str
     run: str

@@ -1,4 +1,4 @@
-"""Arranges the timeline for a reader: phases, faults as spans, marks."""
+"""Arranges the timeline for a reader: phases, faults from request to recovery, and events to mark."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def nodes_text(fault: FaultLife) -> str:
 
 
 def circumstances(faults: Sequence[FaultLife]) -> str:
-    """Return the confirmed faults as a clause, such as `the followers were paused and the leader was killed`; ''
-    without faults. Too many different faults for a sentence, as in a soak, are counted by kind instead."""
+    """Return the confirmed faults as a clause, such as `the followers were paused and the leader was killed`; '' if
+    none was confirmed. Too many different faults for a sentence, as in a soak, are counted by kind instead."""
     alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
     struck = struck_faults(faults)
     for fault in struck:

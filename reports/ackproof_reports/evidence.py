@@ -74,9 +74,8 @@ class _Weighed:
         """Return a row of the table of evidence: the judge's complaints from these `checks`, or `facts` if there are
         none. `what`: the first cell.
 
-        `subject`: only complaints about this subject. `lacking`: the files alone show that this evidence is missing;
-        counts only if the run has no stored opinions.
-        """
+        `subject`: only complaints about this subject; None: about any. `lacking`: True if the files alone show that
+        this evidence is missing; it matters only if the run has no opinions of a judge."""
         bad = [one for one in self._bad if one.check in checks and subject in (None, one.subject)]
         self._bad = [one for one in self._bad if one not in bad]
         if bad:

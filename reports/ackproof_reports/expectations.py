@@ -149,8 +149,9 @@ class DistributionChart:
 
 @dataclass(frozen=True)
 class RepeatsRow:
-    """One case in the table of values over repeats, all as text. `known`: number of repeats with a value, such as `3 of
-    5`. `interval`: 95 % confidence interval of the median. `ABSENT` without any value."""
+    """One case in the table of values over repeats, all as text. `cell`: name of the case. `known`: number of repeats
+    with a value, such as `3 of 5`. `interval`: 95 % confidence interval of the median. `p90`: 90th percentile. Without
+    any value, all but `cell` and `known` are `ABSENT`."""
 
     cell: str
     known: str
@@ -239,11 +240,10 @@ def _values(one: OverRepeats) -> dict[str, list[Value]]:
 
 
 def draw_distribution(one: OverRepeats) -> DistributionChart | None:
-    """Draw the distribution of an expectation's values, one curve per case; None if no value is known, or if the event
-    happened in no repeat.
+    """Draw the distribution of values over repeats, one curve per case. None if no value is known, or if the values are
+    times until an event that happened in no repeat.
 
-    The confidence interval is drawn only if it has the same axis: not for a ratio or difference of two cases.
-    """
+    The confidence interval is drawn only if it has the same axis: not for a ratio or difference of two cases."""
     interval = None
     # That of a ratio or a difference of two cases is on another axis.
     if one.interval and len(one.cells) <= 1:
@@ -254,12 +254,10 @@ def draw_distribution(one: OverRepeats) -> DistributionChart | None:
 def picture(
     groups: Mapping[str, Sequence[Value]], unit: Unit, between: tuple[float, float] | None = None
 ) -> DistributionChart | None:
-    """Draw the distribution of each case's values; None if no value is known, or if the event happened in no
-    repeat.
+    """Draw the distribution of each case's values. None if no value is known, or if the values are times until an event
+    that happened in no repeat.
 
-    `groups`: the values by name of the case. `between`: ends of a confidence interval to draw; None: no
-    interval.
-    """
+    `groups`: the values by name of the case. `between`: ends of a confidence interval to draw; None: no interval."""
     known = {cell: [one for one in group if one.is_known] for cell, group in groups.items()}
     numbers = [end for group in known.values() for one in group for end in (one.low, one.high)]
     finite = [end for end in (*numbers, *(between or ())) if math.isfinite(end)]

@@ -84,9 +84,8 @@ class CaseFacts:
 
 
 def gather(batch: BatchView) -> list[CaseFacts]:
-    """Return the facts of every case of a batch, in order. The limits of a page on findings, stories and bins
-    are shared among the cases.
-    """
+    """Return the facts of every case of a batch, in order. The cases share the page's limits on the numbers of
+    findings, stories and time bins."""
     low, high = BINS_OF_CASE
     max_bins = max(low, min(high, BINS_OF_BATCH // max(1, len(batch.cases))))
     room = ROWS_OF_BATCH
@@ -100,14 +99,14 @@ def gather(batch: BatchView) -> list[CaseFacts]:
 
 
 def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing of the brokers with the titles of its cases as text; '' if all cases have the same
-    timing."""
+    """Return each distinct timing of the brokers (name and changed time-outs), and the titles of its cases as text; the
+    text is '' if all cases have the same timing."""
     return group_timings((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
 
 
 def timing_names(facts: Sequence[CaseFacts]) -> str:
-    """Return the distinct names of the brokers' time-out settings (`chaos`, `Kafka's own`, …) in these cases as one
-    text; '' if no case recorded them."""
+    """Return the distinct names of the brokers' timings (`chaos`, `Kafka's own`, …) in these cases as one text; '' if
+    no case recorded its timing."""
     return ", ".join(dict.fromkeys(timing.name for timing, _ in timings(facts)))
 
 

@@ -26,9 +26,9 @@ SPANS: Final = 600
 
 @dataclass(frozen=True)
 class Group:
-    """Findings of one class in one partition: all whose offsets are known, or of one producer all whose offsets are
-    unknown. The latter are numbered by seq. `producer`: None if the numbers are offsets. `first`, `last`: least and
-    greatest offset or seq."""
+    """Findings of one class in one partition: either all with a known offset (`producer` None), or those of one
+    producer without an offset. `first`, `last` and the ranges are offsets in the first case, else seqs of that
+    producer."""
 
     anomaly: str
     topic: str
@@ -46,13 +46,12 @@ class Group:
 
 
 def groups_of(table: pa.Table) -> list[Group]:
-    """Return the findings of the `RANGED` classes, grouped by class and partition. Columns: class, topic, partition,
-    producer, offset, seq. Raises ValueError for another class.
+    """Return the findings of the `RANGED` classes, grouped by class and partition. Columns of `table`: class, topic,
+    partition, producer, offset (-1: unknown), seq. Raises ValueError if it has another class.
 
     Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A producer
     counts its seq over all its partitions, so seqs of one partition have gaps: a gap up to four times the number of
-    partitions (at least 16) does not end a range.
-    """
+    partitions (at least 16) does not end a range."""
     known = pc.greater_equal(table.column("offset"), 0)
     unknown = table.filter(pc.invert(known))
     gap = max(16, 4 * unknown.group_by(["topic", "partition"]).aggregate([]).num_rows)
@@ -137,8 +136,8 @@ class Line:
 
     @property
     def detail(self) -> str:
-        """Return the offsets of the other copies as text, if these are duplicates with a copy in the same partition;
-        else the findings' detail."""
+        """Return the offsets of the other copies as text, if these are duplicates with another copy in the same
+        partition; else the findings' detail."""
         others = [row["other"] for row in self.rows if row["other"] >= 0]
         if not others:
             return one_line(str(self.rows[0]["detail"]))
@@ -170,8 +169,8 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 
 def _follows(row: Row, before: Row) -> bool:
-    """Return True if a row belongs on the line of the row before: class, partition and detail are the same, and its
-    offset is a neighbour or, without offsets, its producer is the same."""
+    """Return True if a row belongs on the line of the row before: class, partition and detail are the same, and the
+    offset is a neighbour (for duplicates also that of the other copy) or, without offsets, the producer is the same."""
     if any(row[name] != before[name] for name in _SAME):
         return False
     step = row["offset"] - before["offset"]
@@ -221,10 +220,9 @@ def read_findings(
 ) -> CaseFindings | None:
     """Read a case's findings; None without a folder `findings`.
 
-    `max_rows`: greatest number of single findings to keep for the page (`CaseFindings.rows`). `first`:
-    classes whose findings are kept before those of others. `untold`: classes to ignore. `absent` gets a
-    sentence for each missing or unreadable file.
-    """
+    `max_rows`: greatest number of single findings to keep for the page (`CaseFindings.rows`). `first`: classes whose
+    findings are kept before those of others. `untold`: classes to ignore. `absent`: list to which a sentence is added
+    for each missing or unreadable file."""
     if not run.findings.is_dir():
         absent.append("findings/: missing, so single records cannot be shown")
         return None
@@ -286,7 +284,7 @@ def _batches(files: Sequence[Path], columns: Sequence[str], absent: list[str]) -
 
 
 def _with_member(table: pa.Table) -> pa.Table:
-    """Return findings of consumer groups with the group and the member put at the beginning of the detail."""
+    """Return findings of consumer groups with group and member written before the detail."""
     member = pc.binary_join_element_wise(", g", table.column("member").cast(pa.string()), "")
     unknown = pc.less(table.column("member"), 0)
     colon = pc.if_else(pc.equal(table.column("detail"), ""), "", ": ")

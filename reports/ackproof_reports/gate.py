@@ -30,7 +30,8 @@ _CUT: Final = "\n\nThis summary is cut: GitHub does not show a longer one. The r
 
 class GateRow(NamedTuple):
     """Result of a case, or of an expectation over repeats, on one Kafka version. `lost`: number of lost records; None:
-    not counted. `why`: the first reason of the verdict, the error, or why losses are allowed; '' without any."""
+    not counted. `why`: of a case the first reason of the verdict, the error, or why losses are allowed, '' without any;
+    of an expectation its result in words."""
 
     title: str
     state: State
@@ -99,7 +100,7 @@ class GateResult:
 
     @property
     def lost(self) -> str:
-        """Number of lost records of all cases as text; '' if no case counted them."""
+        """Number of lost records of all cases on all versions as text; '' if no case counted them."""
         counts = [row.lost for column in self.columns for row in column.rows if row.lost is not None]
         return str(sum(counts)) if counts else ""
 

@@ -51,8 +51,8 @@ _NEAR_COMMITS = 6
 
 class GroupStories:
     """Stories of some records from the ledgers of group members and from the groups' outputs. Deliveries and outputs
-    are read at once, the rest when it is needed. `whom`: (producer, seq) of each record. Raises `BadInput` if a file
-    cannot be read."""
+    are read at once, the rest when it is needed. `lines`: the run's timeline by client, node and fault. `whom`:
+    (producer, seq) of each record. Raises `BadInput` if a file cannot be read."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, whom: Collection[Record]) -> None:
         self.run = run
@@ -87,8 +87,8 @@ class GroupStories:
                 yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
 
     def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-        """Yield a paragraph about each group's handling of a record, and its copies in the output. `spots`: topic,
-        partition and offset of each place where the record was acknowledged or read."""
+        """Yield a sentence about what each group did with a record at each of its places, and about its copies in the
+        group's output. `spots`: topic, partition and offset of each place where the record was acknowledged or read."""
         for end in self.ends:
             of_group = [row for row in self.deliveries.get(who, ()) if row["group"] == end.group]
             input_places = {(topic, partition) for topic, partition, _ in end.ends}
@@ -189,9 +189,9 @@ def tell_commit(run: CaseDir, anomaly: str) -> Iterator[str]:
     """Yield lines of text about the first finding of a class of commits. Raises `BadInput` without a finding, or for an
     unreadable file.
 
-    The lines are the commits and membership events of its partition around it, by time, then the records of this commit
-    in the brokers' logs of `__consumer_offsets`.
-    """
+    The lines are the commits and membership events of the group in the partition shortly before and after this commit,
+    in order of time; then the records of this commit in the brokers' logs of `__consumer_offsets`; then the number of
+    findings of the class."""
     found = read_matching(run.finding_parts, GROUP_FINDINGS, pc.field("class") == anomaly)
     if not found.num_rows:
         raise BadInput(f"{run.path}: no finding of class {anomaly}")

@@ -51,7 +51,7 @@ class Sign:
 class MemberLane:
     """A member over time. `alive`: bars while its process ran. `owned`: a bar for each time in which its assignment did
     not change. `paused`: bars of faults that paused or slowed it. `work`, `commits`: SVG paths of its processing and
-    its accepted commits. `said`: its events in words."""
+    its accepted commits. `signs`: marks of its incidents. `said`: its events in words, for screen readers."""
 
     name: str
     y: int
@@ -66,8 +66,9 @@ class MemberLane:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """An anomaly class of one consumer group, as a row. `count` None: unknown. `forbidden` None: not judged, for the
-    reason `why`."""
+    """An anomaly class of one consumer group, as a row. `count` None: unknown. `forbidden`: True if the settings forbid
+    it; None: not judged, for the reason `why`. `predicted`: how possible the model's prediction calls it; '' without
+    one."""
 
     anomaly: str
     count: int | None
@@ -82,8 +83,8 @@ class GroupPage:
     no state of the group at its end.
 
     `frame`: bands of faults and ticks of the picture; None without lanes. `left_out`: number of members without a lane.
-    `incidents`: the group's incidents in order of time.
-    """
+    `incidents`: the first incidents of the group's members, in order of time; `incidents_left_out`: number of the
+    others."""
 
     group: str
     counts: GroupCounts | None
@@ -97,8 +98,8 @@ class GroupPage:
 
     @property
     def behind(self) -> str:
-        """Partitions of the input whose end the group had not committed, as text; '' if it had committed all, or if
-        its state at the end is unknown."""
+        """Input partitions that the group had not committed to their end, each with the number of missing offsets, as
+        text (`orders/0 by 12`); '' if it had committed all, or if its state at the end is unknown."""
         if self.end is None:
             return ""
         committed = self.end.committed.of_partition
@@ -114,9 +115,8 @@ def group_pages(
 ) -> tuple[GroupPage, ...]:
     """Return the section of each group of a case, in the order of the run; empty without groups.
 
-    `picture`: the chart of the case, whose time axis the lanes have; None: no lanes. If a ledger of the members cannot
-    be read, there are no lanes either, and `absent` gets a sentence.
-    """
+    `picture`: the chart of the case; the lanes have the same time axis. None: no lanes. If a ledger of the members
+    cannot be read, there are no lanes either, and `absent` gets a sentence."""
     counted = {one.group: one for one in case.audit.groups} if case.audit else {}
     ended = {one.group: one for one in case.groups.groups} if case.groups else {}
     span = _shown_time(picture)
@@ -281,7 +281,8 @@ def _name_places(owned: Iterable[TopicPartition]) -> str:
 
 
 def _counts(span: ShownTime, begin: Array, end: Array) -> Array:
-    """Return for each column how many of the intervals `begin` … `end` (ns, both included) reach into it."""
+    """Return for each column of the picture how many of the intervals `begin` … `end` (ns, both included) reach into
+    it."""
     known = (end >= span.begin) & (begin <= span.end)
     size = (span.end - span.begin) / _BINS
     first, last = (

@@ -25,11 +25,11 @@ _LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that happened to a group member, `t_ns` ns after the run's start.
+    """An event in the life of a group member, `t_ns` ns after the run's start.
 
-    `kind`: killed, paused, slowed, over (the end of such a fault), fault (another fault), lost, reset, refused or
-    unknown. `last_ns`: time of the last of `count` similar incidents; -1 if `count` is 1.
-    """
+    `kind`: killed, paused, slowed, over (the end of a pause or slowing), fault (another fault), lost (a partition),
+    reset (of its position), refused or unknown (a commit). `last_ns`: time of the last of `count` similar incidents; -1
+    if `count` is 1."""
 
     t_ns: int
     member: str
@@ -45,9 +45,8 @@ class Incident:
 class MemberLife:
     """Faults, commits, membership events and incidents of one group member, from the timeline and its ledgers.
 
-    `client`: id of the member. `lines`: lifelines of the run. Raises OSError or ArrowException if a ledger cannot be
-    read.
-    """
+    `client`: id of the member. `lines`: the run's timeline by client, node and fault. Raises OSError or ArrowException
+    if a ledger cannot be read."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, client: str) -> None:
         self.client = client
@@ -95,7 +94,7 @@ def reset_text(row: Row) -> str:
 
 
 def _merged(found: Iterable[Incident]) -> Iterator[Incident]:
-    """Yield incidents in order; those that follow each other and read alike are one, at the time of the first."""
+    """Yield incidents in order. Successive incidents with the same kind and text become one, at the time of the first."""
     for _, alike in groupby(found, lambda one: (one.kind, one.text)):
         first, *rest = alike
         yield replace(first, last_ns=rest[-1].t_ns, count=1 + len(rest)) if rest else first

@@ -147,7 +147,7 @@ class CaseView:
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch with all of its cases, read from its folder. `absent`: a sentence if `batch.json` is missing or
+    """A batch with all of its cases, read from its folder. `absent`: sentences if `batch.json` is missing or
     unreadable, else one for each case folder that it does not name."""
 
     directory: BatchDir
@@ -157,9 +157,8 @@ class BatchView:
 
     @property
     def pairs(self) -> PairsFile:
-        """Pairs of fault kinds and whether they were in force together; empty if the batch had no storm of
-        pairs. Raises `BadInput` if the file cannot be read.
-        """
+        """Pairs of fault kinds, and whether both faults of a pair were in force together; empty if the batch had no
+        storm of pairs. Raises `BadInput` if the file cannot be read."""
         path = self.directory.pairs_json
         return PairsFile.load(path) if path.exists() else PairsFile()
 
@@ -222,9 +221,8 @@ def load_batch(path: Path) -> BatchView:
 
 
 def _unlisted(path: Path, file: BatchFile | None) -> list[BatchCase]:
-    """Return an entry for each case folder that `batch.json` does not list: the file is rewritten after a
-    case has ended.
-    """
+    """Return an entry for each case folder with a readable `case.json` that `batch.json` does not list: that file is
+    written only after a case has ended."""
     known = {(path / entry.run).resolve() for entry in file.cases} if file else set()
     found: list[BatchCase] = []
     for case_json in sorted(path.glob("*/case.json")):

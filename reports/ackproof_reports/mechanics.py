@@ -1,4 +1,4 @@
-"""Mechanics of a loss: the contents of each replica (samples, logs on disk), and the truncation (conformance.json)."""
+"""Mechanics of a loss: what each replica had (samples, logs on disk), and what was truncated (conformance.json)."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ def ended(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> Iterat
     """Yield one sentence about the transaction marker that ends the transaction of the record at an offset, or about
     its absence.
 
-    The marker is the next one of the record's producer id in the same log. Yields nothing if the record has no
-    transaction. `batches`: rows of the replicas' logs, by partition.
-    """
+    The marker is the next one of the record's producer id in the same log. Yields nothing if no replica has the offset,
+    or if the record has no transaction. `batches`: rows of the replicas' logs, by partition."""
     rows = batches.get(TopicPartition(spot.topic, spot.partition), ())
     for own in rows:
         if own["transactional"] and own["first_offset"] <= spot.offset <= own["last_offset"]:
@@ -115,9 +114,9 @@ class Mechanism:
 
 @dataclass
 class _Seen:
-    """Samples of one replica's log end offset around a truncation. Times are in ns since the run's start; -1:
-    no such sample.
-    """
+    """Samples of one replica's log end offset around a truncation. `end`, `at_ns`: log end and time of the last sample
+    before the epoch of the truncation began; `after_ns`: time of the first later sample with another log end. Times are
+    in ns since the run's start; -1: no such sample."""
 
     end: int = -1
     at_ns: int = -1
@@ -134,11 +133,10 @@ class _Watched:
 
 
 def mechanics_of(case: CaseView, lost: Sequence[Group]) -> tuple[Mechanism, ...]:
-    """Return the drawings of the truncations that removed acknowledged records: at most `MOST`, those that removed
-    most first. Empty if the run was not replayed.
+    """Return the drawings of the truncations that removed acknowledged records: at most `MOST`, those that removed most
+    first. Empty if there was none, or if the run was not replayed.
 
-    `lost`: groups of lost records, to be drawn over the truncated offsets.
-    """
+    `lost`: groups of lost records; those with offsets are drawn over the truncated offsets."""
     cuts = [cut for cut in case.conformance.truncations if cut.acked] if case.conformance else []
     cuts.sort(key=lambda cut: -cut.acked)
     watched = _watch(case.run.samples, cuts[:MOST])

@@ -100,11 +100,11 @@ class RecordStory:
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
-    """Return the record of the first finding of this class, or its offset if no record is known.
+    """Return the record of the first finding of this class, in order of partition and offset; the offset if the record
+    is unknown.
 
     `anomaly` None: the gravest class found, except liveness classes. Raises `BadInput` if there is no finding, or a
-    file cannot be read.
-    """
+    file cannot be read."""
     classes = set(
         read_matching(run.finding_parts, FINDINGS, None, ["class"]).column("class").unique().to_pylist()
     )
@@ -142,7 +142,8 @@ def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
 
 
 def story_of(run: CaseDir, who: RecordId) -> RecordStory:
-    """Return the story of a record. Raises `BadInput` when neither ledger knows it, or a file cannot be read."""
+    """Return the story of a record. Raises `BadInput` if neither a producer's nor a reader's ledger has it, or if a
+    file cannot be read."""
     if (story := stories_of(run, [who]).get(who)) is None:
         raise BadInput(f"{run.path}: no ledger knows {who}")
     return story

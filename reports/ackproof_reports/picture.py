@@ -87,9 +87,8 @@ class ShownTime:
 
 
 def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
-    """Return the span from one second before the first of these faults until some seconds after the last
-    recovery. `struck` must not be empty.
-    """
+    """Return the span from one second before the first of these faults until 8 s after the last recovery, or until the
+    end of the run if that is earlier. `struck` must not be empty."""
     first = min(one.asked_ns or one.confirmed or 0 for one in struck)
     over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
     end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS
@@ -100,8 +99,8 @@ def draw_lanes(
     span: ShownTime, struck: Sequence[FaultLife], rows: Sequence[tuple[str, Sequence[Bar], str]]
 ) -> Lanes:
     """Return a picture of rows one below the other, with a band for each fault of `struck` and ticks for seconds.
-    `rows`: (label, bars, description for screen readers) of each. `span`: the shown time, in which the bars were made
-    (`ShownTime.bar`)."""
+    `rows`: (label, bars, description for screen readers) of each. `span`: the shown time, for which the bars must have
+    been made (`ShownTime.bar`)."""
     lanes = tuple(
         # The end of a label tells partitions of one topic apart.
         Lane(
@@ -181,7 +180,7 @@ MARGIN_S: Final = 0.5
 
 @dataclass(frozen=True)
 class ChartData:
-    """JSON data of a case's chart. `left_out`: one sentence for each thing that the chart does not show."""
+    """JSON data of a case's chart. `left_out`: one sentence for each kind of data that the chart does not show fully."""
 
     data: dict[str, JsonValue]
     left_out: tuple[str, ...]
@@ -197,10 +196,9 @@ def chart_data(
 ) -> ChartData | None:
     """Return the chart data of a case; None if it has neither a series, samples nor events.
 
-    `strips`: leader and ISR over time. `lost`: number of lost records by partition. At most `MAX_PLACES` partitions
-    are drawn, those with most lost records. `until_ns`: the part that is shown at first reaches at least this time,
-    unless it is 0.
-    """
+    `strips`: leader and ISR over time. `lost`: number of lost records by partition. At most `MAX_PLACES` partitions are
+    drawn, those with most lost records. `until_ns`: the part of the run that is shown at first reaches at least to this
+    time; 0: no such bound."""
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None
     seen = set(strips) | (set(series.places) if series else set())
@@ -246,8 +244,8 @@ def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, 
 
 
 def _home(course: Course, series: Series | None, end: int, until_ns: int) -> list[JsonValue]:
-    """Return the part of the run that the chart shows at first, as [begin, end]: load and faults, without start-up and
-    final read."""
+    """Return the part of the run that the chart shows at first, as [begin, end] in seconds: load and faults, without
+    start-up and final read."""
     starts, ends = [], [until_ns] if until_ns else []
     if series and series.bins:
         starts.append(series.start_ns)

@@ -130,8 +130,8 @@ def _of_experiment(runs: Sequence[tuple[CaseFacts, Recovery | None]]) -> Iterato
 
 
 def _value(fact: CaseFacts, recovery: Recovery | None, quantity: Quantity, number: int) -> Value:
-    """Return the recovery time `quantity` after fault `number` in one repeat; unknown if the fault was not confirmed.
-    If the machine was starved, it is only an upper bound, so `low` is 0."""
+    """Return the recovery time `quantity` after fault `number` in one repeat; unknown if the repeat has none. If the
+    machine was starved, it is only an upper bound, so `low` is 0."""
     for fault, phases in recovery.after if recovery else ():
         for name, value in phases:
             if (fault.number, name) == (number, quantity.variant):

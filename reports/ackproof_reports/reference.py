@@ -1,4 +1,4 @@
-"""Report sections about the reference implementation: its predictions, and their counterexamples."""
+"""Report sections about the reference implementation: its predictions, their counterexamples, and simulated runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """One quantity (`what`) as predicted, simulated and observed. `differs`: the differences in words; "" for none."""
+    """One quantity (`what`) as predicted, simulated and observed, each as text. `differs`: the differences in words; ""
+    for none."""
 
     what: str
     predicted: str
@@ -82,7 +83,8 @@ class ReferenceRow:
 
 @dataclass(frozen=True)
 class Reference:
-    """Comparison of one case with its prediction and simulation. `notes`: sentences on their limits."""
+    """Comparison of one case with its prediction and its simulated runs. `notes`: sentences on the limits of the
+    comparison."""
 
     rows: tuple[ReferenceRow, ...]
     notes: tuple[str, ...]

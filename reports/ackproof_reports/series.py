@@ -36,9 +36,8 @@ class Sparkline:
 def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
     """Draw the acks per second of a run on a square-root scale up to `peak`; None without a series, or if `peak` is 0.
 
-    `peak` is the highest rate of all cases, so that cases can be compared. The square root keeps low rates
-    visible beside a backlog that is acknowledged at once.
-    """
+    `peak` is the highest rate of all cases, so that cases can be compared. The square root keeps low rates visible next
+    to a backlog that is acknowledged at once."""
     if series is None or not series.bins or peak <= 0:
         return None
     rates = _rates(series)
@@ -170,9 +169,9 @@ _COUNTS: Final = ("acked", "failed", "indeterminate", "read")
 
 @dataclass
 class Track:
-    """Counts and latencies per time bin, of one partition or of all together. Latencies are in ms; None if
-    the bin has no ack.
-    """
+    """Counts of records and produce latencies per time bin, of one partition or of all together. `p50`, `p99`: in ms;
+    None if the bin has no ack. Where bins or partitions are merged, `p50` is a weighted median and `p99` the greatest
+    one."""
 
     acked: list[int]
     failed: list[int]
@@ -188,9 +187,8 @@ class Track:
 
 @dataclass
 class Series:
-    """Acks, reads and latencies of one run over time. `start_ns`: time of the first bin. `width_ns`: width of
-    a bin, a multiple of 100 ms that grows with the run.
-    """
+    """Acks, reads and latencies of one run over time. `start_ns`: begin of the first bin, in ns since the run's start.
+    `width_ns`: width of a bin, a multiple of 100 ms that grows with the run."""
 
     start_ns: int = 0
     width_ns: int = SERIES_BIN_NS
@@ -215,7 +213,7 @@ class Series:
 
 
 def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
-    """Read the series with bins wide enough that there are at most `max_bins`. A file without rows gives a series
+    """Read the series, with bins merged so that there are at most `max_bins`. A file without rows gives a series
     without bins. If the file is missing or cannot be read, return None and add a sentence to `absent`."""
     if not path.exists():
         absent.append("series.parquet: missing, so neither acks nor latencies over time can be shown")

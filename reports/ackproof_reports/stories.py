@@ -158,10 +158,9 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
     """Return the stories of the first findings of records that are lost or were never processed: at most `most`, and at
     most `MOST_STORIES`.
 
-    None without such findings, or if the ledgers are missing or cannot be read; in the last case `absent` gets a
-    sentence. `lines`: the distinct lines of text. `of`: for each record (`PRODUCER:SEQ`) its lines, each as [ms or
-    null, index in `lines`].
-    """
+    The result has `lines`: the distinct lines of text; and `of`: for each record (`PRODUCER:SEQ`) its lines, each as
+    [ms or null, index in `lines`]. None without such findings, or if the ledgers are missing or cannot be read; in the
+    last case `absent` gets a sentence."""
     told_of = pc.is_in(rows.column("class"), pa.array(_TOLD))
     lost = rows.filter(told_of).slice(0, min(most, MOST_STORIES))
     whom = [

@@ -93,10 +93,9 @@ class Tale:
 
 
 def explored_title(rules: str, tales: Sequence[Tale], missing: Sequence[str], *, whole: bool) -> str:
-    """Return the result of an exploration as a sentence: counterexamples found, anomalies impossible, or
-    undecided. `missing`: classes without a counterexample, named only if there are no `tales`. `whole`: all states
-    were explored.
-    """
+    """Return the result of an exploration as a sentence: counterexamples found, anomalies impossible, or undecided.
+    `rules`: name of the rules that were explored. `missing`: classes without a counterexample, named only if there are
+    no `tales`. `whole`: True if all states were explored."""
     if tales:
         more = f", and {plural(len(tales) - 1, 'more class', 'more classes')}" if len(tales) > 1 else ""
         steps = plural(len(tales[0].steps), "step")

@@ -31,9 +31,9 @@ def xml_text(text: str) -> str:
 
 
 def junit(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
-    """Return the results of a batch as JUnit XML. Times are in seconds; a case's time is the duration of its
-    run.
-    """
+    """Return the results of a batch as JUnit XML: a test case for each case, and for each expectation over repeats.
+    FAIL is a failure; every other state except PASS is an error. Times are in seconds; a case's time is the duration of
+    its run."""
     spanning = batch.file.over_repeats
     states = [fact.case.state for fact in facts] + [state_of(one) for one in spanning]
     failures = states.count(State.FAIL)

@@ -135,9 +135,8 @@ class CasePage:
 
     `spark`: acks per second. `picture`, `findings`: embedded data of the chart and of the findings. `ranges_total`:
     number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off if
-    `settings_cut`. `environment`: (name, value) of facts that differ from other cases. `opened`: True if the section is
-    unfolded at first.
-    """
+    `settings_cut`. `environment`: (name, value) of machine and versions, without those that all cases share. `opened`:
+    True if the section is unfolded at first."""
 
     facts: CaseFacts
     reference: Reference | None

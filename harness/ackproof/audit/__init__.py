@@ -1,4 +1,4 @@
-"""The audit counts what became of every record, from the ledgers, by one Spark job over all directories.
+"""The audit counts what became of every record, from the ledgers, by Spark jobs over all directories together.
 
 Words of this package: a *bucket* is all ledger rows of one partition. An *identity* is (producer, seq), which
 one produced record has. A *final row* is a record that the final read got; a *live row* is one that a reader

@@ -32,8 +32,8 @@ Totals: TypeAlias = Counter[str]
 
 
 class BucketRows:
-    """Rows of one bucket, or of a range of it, by stream (`produced`, `final`, `live`, …). A stream without rows is an
-    empty table."""
+    """Rows of one bucket, or of a range of it, by stream: `produced`, or a phase of reading (`final`, `live`, …). A
+    stream without rows is an empty table."""
 
     def __init__(self) -> None:
         self._held: dict[Stream, list[Rows]] = defaultdict(list)
@@ -107,9 +107,9 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 class BucketAudit:
     """Results of a bucket that was audited as a whole.
 
-    `contents`: content sums of the final reads at read_uncommitted and at read_committed. `flaws`: offsets at
-    which a final read skipped a record or went back. `handovers`: rows that this bucket alone cannot decide
-    on.
+    `contents`: sums over the contents (`payload.content_sum`) of the final reads at read_uncommitted and at
+    read_committed. `flaws`: offsets at which a final read skipped a record or went back. `handovers`: rows that this
+    bucket alone cannot decide on.
     """
 
     totals: Totals
@@ -166,8 +166,8 @@ def live_rows(rows: BucketRows) -> Rows:
 
 
 def sum_contents(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return the sums of the first and of the second content sums of several ranges (at least one), each modulo 2^64,
-    as signed numbers."""
+    """Add up the content sums of several ranges (at least one), each a pair for read_uncommitted and read_committed.
+    Return the pair of totals modulo 2^64, as signed numbers."""
     final, committed = zip(*contents, strict=True)
     return as_int64(sum(final) % (1 << 64)), as_int64(sum(committed) % (1 << 64))
 

@@ -35,9 +35,10 @@ _LEFT: Final = -1
 def audit_commits(
     of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
-    """Find commits that the coordinator lost, or accepted wrongly. Return numbers for fields of `GroupCounts`, by name.
-    `rows`: the group's commits for this partition (schema `COMMITTED`). `every_event`: membership events of all
-    partitions. `log`: the group's records in `__consumer_offsets`. Raises OSError if the findings cannot be written."""
+    """Find commits that the coordinator lost, or accepted wrongly. Return the numbers of commits that were `accepted`,
+    `refused` and `unknown` (fields of `GroupCounts`). `rows`: the group's commits for this partition (schema
+    `COMMITTED`). `every_event`: membership events of all partitions. `log`: the group's records in
+    `__consumer_offsets`. Raises OSError if the findings cannot be written."""
     accepted = rows.take(rows["result"] == CommitResult.ACCEPTED)
     if of.counts(Anomaly.LOST_COMMIT):
         lost = _find_lost(accepted, log.rows(of.place))
@@ -77,8 +78,8 @@ def _find_zombies(
     """Yield (index in `rows`, end of a sentence) of each commit that the coordinator should have refused: its
     generation or member epoch was over. `events`: membership events of all partitions.
 
-    A plain commit is taken to have the generation after its answer, the newest that its member can have sent. If the
-    generation fell during the call, the member had joined again, and its commit is not judged. A Java member of a
+    A commit without a transaction is taken to have the generation that its member had after the answer: it cannot have
+    sent a newer one. If the generation fell during the call, the commit is not judged. A Java member of a
     classic group commits with a generation from its SyncGroup response on, and reports it only in its next poll
     (ConsumerCoordinator.onJoinComplete).
     """
@@ -156,8 +157,8 @@ def _find_epochs_over(
 def _may_commit(
     place: TopicPartition, name: str, log: GroupLog, number: int, position: int, sent: int
 ) -> bool:
-    """Return True if Kafka 4.3 accepts a commit with an older epoch (`sent`): it is not older than the member's
-    assignment of the partition.
+    """Return True if Kafka 4.3 accepts a commit of member `name` with an older epoch (`sent`): it is not older than the
+    epoch in which the member got the partition. `position`: log offset of the commit.
 
     The log does not show partitions that a member has yet to revoke. So a partition that it lost counts as its own
     until another member has it. `number`: index of the member's last record before `position`.
@@ -300,7 +301,8 @@ def _find_by_time(
     resets: Sequence[tuple[int, int]],
     others: tuple[Ints, Ints],
 ) -> Iterator[Regression]:
-    """Yield each time that the committed offset went back, by times, for a partition whose log is no whole history.
+    """Yield each time that the committed offset went back, judged by the times of commits and answers: for a partition
+    of which no log of `__consumer_offsets` has the whole history.
 
     `resets`: (time, new offset) of each reset. `others`: begin and offset of commits that may be in the log at any time
     from their begin on.

@@ -60,8 +60,8 @@ class GroupLog:
         return self.offsets.get(place, _NO_ROWS)
 
     def effective(self, place: TopicPartition) -> Rows:
-        """Return the offset commits and removals in force for a partition, by log offset; no rows if no log is a whole
-        history."""
+        """Return the offset commits and removals for a partition in the log of node `history`, by log offset, without
+        those of aborted or unfinished transactions. No rows if `history` is -1."""
         rows = self.rows(place)
         kept = (rows["node"] == self.history) & (rows["decision"] == LogDecision.IN_FORCE)
         return rows.take(kept).sorted_by("log_offset")

@@ -168,7 +168,7 @@ class ExaminedGroup:
 
     def _choose_history(self, end: GroupEnd, log: tuple[GroupPart, ...]) -> int:
         """Return the node whose log of `__consumer_offsets` is the group's history: the coordinator's if it is whole,
-        else the longest whole one. -1: there is none; some classes cannot be counted then."""
+        else the longest whole one; -1 if none is. Takes classes that need more whole logs out of `counted`."""
         histories: dict[int, list[OffsetsHistory]] = defaultdict(list)
         for one in self.file.histories:
             if end.committed.partition in (-1, one.partition):

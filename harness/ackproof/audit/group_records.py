@@ -33,9 +33,9 @@ _WHY: Final = (
 
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
     """Find records that members did not process, processed more than once, or processed while the partition
-    had two owners. Return numbers for fields of `GroupCounts`, by name. `there`: records of the final read,
-    by offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`). `commits`: its commits
-    for this partition. Raises OSError if the findings cannot be written."""
+    had two owners. Return the numbers `input`, `delivered` and `processed` of `GroupCounts`. `there`: records
+    of the final read, by offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`).
+    `commits`: its commits for this partition. Raises OSError if the findings cannot be written."""
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -198,8 +198,8 @@ def audit_output(
 
 
 def _number_identities(tables: Sequence[Rows]) -> tuple[list[Ints], int]:
-    """Give each identity (producer, seq) a number from 0. Return the numbers of the rows of each table, and how many
-    numbers there may be."""
+    """Give each identity (producer, seq) a number from 0. Return the numbers of the rows of each table, and a bound
+    that all numbers are below."""
     count = sum(len(rows) for rows in tables)
     if not count:
         return [np.zeros(0, np.int64) for _ in tables], 0

@@ -70,8 +70,8 @@ ALL_PLACES: Final = PlaceSet()
 
 
 class Event(NamedTuple):
-    """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported. `position`: column
-    `offset` of the row."""
+    """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported, `t_ns` ns after the
+    run's start. `position`: column `offset`: the committed offset, or where a reset from `from_offset` went on."""
 
     t_ns: int
     member: int

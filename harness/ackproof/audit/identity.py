@@ -3,8 +3,8 @@ single final row: phantom, misrouted and corrupted.
 
 An identity is (producer, seq); a bucket is all rows of one partition. A large bucket is cut by seq, so that each range
 knows all of its identities; only `reordered` needs other ranges (`find_crossings`). A bucket passes on the identities
-that it produced and holds, and the final rows of identities that it did not produce. `ackproof.audit.shares` joins
-these.
+that it produced, each with a flag (present in its final rows), and the final rows of identities that it did not
+produce. `ackproof.audit.shares` joins these.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _find_visible(
 def _add_record_classes(
     add: Callable[..., None], match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
 ) -> Rows:
-    """Add the findings about produced records by `add`. Return the lost records that were acknowledged with an offset.
+    """Report the findings about produced records to `add`. Return the lost records that were acked with an offset.
     `fates`: outcomes of their transactions, None: there are none."""
     produced, present, of = match.produced, match.present, match.of
     outcome, acked_at = produced["outcome"], produced.ints("offset")
@@ -315,9 +315,8 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the least offset of the rows after it in its group, and of what follows the group (`last`).
-
-    If a group has ascending offsets, that is the next row's offset.
+    """Return for each row the least of the offsets after it in its group and of the group's number in `last`. `starts`:
+    first row of each group. If a group has ascending offsets, that is the next row's offset.
     """
     ends = np.append(starts[1:], len(offset))
     behind = np.full(len(offset), _FAR, dtype=np.int64)

@@ -107,9 +107,10 @@ SPARED: Final = "spared"
 
 @dataclass(frozen=True)
 class DeletedRecords:
-    """Records and attempts of windows that a soak deleted (`--keep`). The audit reports nothing about them.
+    """Records and attempts of windows that a soak deleted. The audit reports nothing about them.
 
-    Empty for most directories.
+    A soak (`--soak`) is one long load that is audited window by window; with `--keep` it deletes old, audited windows.
+    Empty if none was deleted.
     """
 
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)

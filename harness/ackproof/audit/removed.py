@@ -27,8 +27,8 @@ _LOCATED = {"producer": "i4", "seq": "i8", "offset": "i8"}
 
 
 def unknown_removal(place: TopicPartition) -> Removal:
-    """Return the removal to assume for a partition without `removals.json`: its topic was compacted during the whole
-    run."""
+    """Return the removal to assume for a partition if the run has no `removals.json`: its topic was compacted during
+    the whole run."""
     return Removal(
         place.topic, place.partition, compacted_until_ns=EVER, compacted_why="a later record of its key"
     )

@@ -225,7 +225,7 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
 def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
     """Count the liveness classes from `observed/recovery.json`, add them to `counted`, and write their findings.
 
-    Does nothing for a run that was not observed. Raises OSError, and `BadInput` for a broken file.
+    Does nothing if this file is missing: the run was not observed. Raises OSError, and `BadInput` for a broken file.
     """
     path = outputs.case.recovery
     if not path.exists():

@@ -56,10 +56,11 @@ def longest_ms(stretches: Iterable[AckStretch]) -> float:
 def build_series(
     place: TopicPartition, produced: Rows, live: Sequence[Rows]
 ) -> tuple[pa.Table, AckStretch | None]:
-    """Return the series of one bucket, or of a time range of it, and its acknowledgements (None: there are none).
+    """Return the series of one bucket, or of a time range of it, and the stretch of its acknowledgements, which serves
+    to find the longest gap across ranges (None: there are no acknowledgements).
 
-    `produced`: its produced rows; `live`: the rows of its live readers, in one or more parts. The series has a row
-    per 100 ms (`rundir.schema.SERIES`). The acknowledgements serve to find the longest gap across ranges.
+    `produced`: its produced rows; `live`: the rows of its live readers, in one or more parts. The series has a row for
+    each 100 ms with an attempt or a read (`rundir.schema.SERIES`).
     """
     acked = produced["latency_ns"] >= 0
     times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)

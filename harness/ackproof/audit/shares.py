@@ -1,10 +1,11 @@
 """Classes that no bucket can decide alone: final rows of identities that their bucket did not produce, identities
 produced twice, and transactions.
 
-Each bucket sends the identities that it produced and holds intact, and its unmatched final rows. Both are cut by a hash
-of (producer, block of seqs) into shares, which go through Spark's shuffle at a few bits an identity; a share has
-everything about its identities. A transaction spans buckets: each sends the number of its records that are there and of
-its acknowledged records that are missing, by a hash of (producer, block of transactions).
+Each bucket sends the identities that it produced, with a flag (the final read found it there, intact), and the final
+rows of identities that it did not produce. Both are cut by a hash of (producer, block of seqs) into shares, which go
+through Spark's shuffle at a few bits an identity; a share has everything about its identities. A transaction spans
+buckets: each sends the number of its records that are there and of its acknowledged records that are missing, by a hash
+of (producer, block of transactions).
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ class IdentityRegister:
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
     def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
-        """Return two masks over identities: True if it was produced; True if the bucket that produced it read it
-        intact. `producer` and `seq` have one number for each identity."""
+        """Return two masks over the identities (`producer[i]`, `seq[i]`): True if it was produced; True if the
+        final read got it intact from the partition to which it was produced."""
         at = self._sparse.find(producer, seq)
         produced = at >= 0
         present = np.zeros(len(seq), dtype=np.bool_)

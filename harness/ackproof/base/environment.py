@@ -21,10 +21,11 @@ _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
 
 
 def use_utf8_in_children() -> None:
-    """Make every process that is started from now on decode file names as UTF-8.
+    """Make every process that this one starts from now on decode file names as UTF-8: set PYTHONUTF8 and LC_ALL, unless
+    the locale is UTF-8 already.
 
-    Without a UTF-8 locale on this machine, only Python does so. Raises `BadInput` then if the current folder
-    or an argument of the command is not ASCII.
+    If this machine has no UTF-8 locale, only Python processes obey; `BadInput` is raised then if the current folder or
+    an argument of the command is not ASCII.
     """
     if _is_utf8(locale.getencoding()):
         return
@@ -44,8 +45,8 @@ def use_utf8_in_children() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Start this program again in Python's UTF-8 mode (exec), if it does not decode file names as UTF-8 now.
-    Raises `BadInput` like `use_utf8_in_children`."""
+    """Call `use_utf8_in_children`. If this process itself does not decode file names as UTF-8, replace it (exec) by the
+    same command in Python's UTF-8 mode. Raises `BadInput` like `use_utf8_in_children`."""
     use_utf8_in_children()
     if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
         return

@@ -8,7 +8,7 @@ class AckproofError(Exception):
 
 
 class BadInput(AckproofError):
-    """The input (usage, YAML, machine) cannot be used, and nothing was started. Exit code 254."""
+    """The input (usage, YAML, files of a run, machine) cannot be used. Exit code 254."""
 
 
 class MissingTool(BadInput):

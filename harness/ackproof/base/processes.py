@@ -207,7 +207,7 @@ def find_members(run_id: str, role: str) -> list[MarkedProcess]:
 
 
 def find_client(run_id: str, client_id: str) -> list[ClientProcess]:
-    """Return the living processes of a client in a run, as `find_members` does."""
+    """Return the living processes of a client in a run, by pid: its own, and those that it started."""
     return [
         ClientProcess(client_id, member.pid, member.started) for member in find_members(run_id, client_id)
     ]
@@ -225,8 +225,8 @@ def end_all(found: Iterable[MarkedProcess], timeout_s: float = 10.0) -> Ended:
     """Send SIGKILL to the `found` processes, then wait until they have ended, at most `timeout_s` seconds for
     each.
 
-    Returns two lists: the processes that have ended, and (process, reason) for each that has not. A process
-    that has already ended gets no signal, even if its pid was reused.
+    Returns two lists: the processes that have ended, and (process, reason) for each that has not. A process that has
+    already ended gets no signal, even if its pid was reused. Removes attach sockets of killed JVMs.
     """
     gone: list[MarkedProcess] = []
     left: list[tuple[MarkedProcess, str]] = []

@@ -149,7 +149,7 @@ def _parse_byte_rate(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Return the share (0 … 1) of a text such as 30%. Raises ValueError for any other text."""
+    """Return the share (0 … 1) of a text such as 30%. Raises ValueError for any other text, and above 100%."""
     match = _SHARE.match(text)
     if match is None or float(match[1]) > 100:
         raise ValueError("a share such as 30%")

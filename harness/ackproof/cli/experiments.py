@@ -101,7 +101,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
 
 
 def _find_impossible(found: Sequence[Case]) -> tuple[Sequence[str], str]:
-    """Return the expectations that no run can meet, and a note on those that were not checked."""
+    """Return the expectations that no run can meet, and a note on cases that were not checked ('' if all were)."""
     if not any(case.demands_a_finding for case in found):
         return (), ""
     # Import the prediction only here: it takes as long to load as all the rest, and most files expect no finding.

@@ -52,8 +52,8 @@ def releases(which: str | None) -> int:
 def build(versions: tuple[str, ...], anew: bool) -> int:
     """Build ackproof/kafka:VERSION without an image registry: Debian's packages, Kafka's jars, a class-data archive.
 
-    Takes about a minute, the first time two more for Debian; no time if the image exists and is up to date. Not needed
-    where an image registry answers: backend docker then uses apache/kafka:VERSION.
+    Takes about a minute, and two more the first time, for Debian's packages; no time if the image is up to date. Not
+    needed where an image registry answers: backend docker then uses apache/kafka:VERSION.
     """
     from ackproof.cluster.containers.build import build as make
     from ackproof.cluster.containers.engine import connect

@@ -116,7 +116,10 @@ def _ledgers(directory: Path) -> Iterator[Path]:
 @click.argument("directories", nargs=-1, required=True, type=PLACES)
 @click.option("--json", "machine", is_flag=True, help="Print batch.json or verdict.json on standard output.")
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
-    """Judge audited batches or cases again, from their files."""
+    """Judge batches or audited cases again, from their files.
+
+    Cases of a batch that were not audited yet are audited first.
+    """
     from ackproof.console import Console
     from ackproof.run.conclude import conclude_again, judge_run
     from ackproof.rundir.documents import VerdictFile

@@ -1,4 +1,4 @@
-"""The load of a run: producers, live readers and the final readers, each a process of its own. See README.md.
+"""The clients of a run: producers, readers, group members and services, in processes of their own. See README.md.
 
 `workload` starts, watches, stops and kills the processes of producers and live readers; `final_read` runs the final
 readers. `launch` starts one process and talks to it by `channel`. `contract` has the settings files and what an adapter

@@ -148,8 +148,7 @@ class ClientAdapter(Protocol):
         """Return the seconds after which the library reports a record as failed if it has no acknowledgement."""
 
     def request_wait_s(self, config: Mapping[str, ConfigValue]) -> float:
-        """Return the longest time in seconds between a request and its response, including the wait before it
-        is sent."""
+        """Return the longest time in seconds that a request may wait for its response; then the library gives up."""
 
 
 def client_adapter(library: str) -> ClientAdapter:

@@ -37,8 +37,8 @@ _AFTER_S: Final = 15.0
 
 @dataclass(frozen=True)
 class End:
-    """Offsets, leader epoch and ISR of a partition as its leader reports them; -1: unknown. `log_end`: the leader's own
-    log end offset, requested with a debugging replica id (`cluster.queries`)."""
+    """Leader epoch and offsets of a partition as its leader reports them (-1: unknown), and its ISR by the metadata.
+    `log_end`: the leader's own log end offset, requested with a debugging replica id (`cluster.queries`)."""
 
     leader: int
     epoch: int

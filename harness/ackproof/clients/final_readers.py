@@ -1,9 +1,9 @@
 """The processes of the final read: one for each reader, or several that share its partitions.
 
 A Python process reads about a million records a second, however many processors there are. If there is much to read,
-the partitions of a reader are dealt to a process for each processor. They are one reader: one number, one ledger
-folder, each partition in one process from start to end. Each has its own assignment number and range of
-read_seq. `_END` is written when the last of them has ended cleanly.
+the partitions of a reader are divided among several processes, at most one for each processor. They are one reader: one
+number, one ledger folder, each partition in one process from start to end. Each process has its own assignment number
+and range of read_seq. `_END` is written once all of them have ended cleanly.
 """
 
 from __future__ import annotations

@@ -152,8 +152,9 @@ def _whole_lines(run: CaseDir, settings: GroupSettings) -> list[bytes]:
 def _write(
     ledger: Path, settings: GroupSettings, schema: pa.Schema, rows: _Row | list[_Row], *, whole: bool
 ) -> None:
-    """Write `rows`, given by column or by row, as the member's only part of the ledger in the folder `ledger`. `whole`:
-    the member closed cleanly, so write `_END` too, which says so. Raises OSError if a file cannot be written."""
+    """Write `rows` (a dict of columns, or a list of rows) as the member's only part of the ledger in the folder
+    `ledger`. `whole`: True if the member closed cleanly; then `_END` is written, which marks the ledger as complete.
+    Raises OSError if a file cannot be written."""
     schema = schema.with_metadata(settings.client_library.metadata())
     make = pa.Table.from_pydict if isinstance(rows, dict) else pa.Table.from_pylist
     folder = ledger / client_folder(settings.client)
@@ -190,7 +191,8 @@ def _deliver(
     settings: MemberSettings,
 ) -> tuple[_Row, int]:
     """Return the columns of `DELIVERIES`, and the number of processed records without a delivery of their own. A
-    processed record belongs to the last delivery of its offset before it."""
+    processed record belongs to the last delivery of its offset before it. `delivered`, `processed`: indices of these
+    events in `rows`."""
     topic = rows["topic"].combine_chunks().dictionary_encode()
     codes = _filled(topic.indices)
     places, offsets, times = _filled(rows["p"]), _filled(rows["o"]), _filled(rows["t"])
@@ -238,8 +240,8 @@ def _deliver(
 def _commits(
     events: Iterable[_Event], transactions: Sequence[_Transaction], settings: MemberSettings
 ) -> Iterable[_Row]:
-    """Yield the rows of `COMMITS`, one for each partition of each commit. A commit without an answer has the result
-    unknown."""
+    """Yield the rows of `COMMITS`, one for each partition of each commit. The result is unknown without an answer, and
+    after an error with which the coordinator may have written the commit."""
     answered = (EventName.COMMITTED, EventName.ENDED)
     answers = {event["n"]: event for event in events if event["e"] in answered}
     states = {one.number: one.state for one in transactions}

@@ -137,9 +137,9 @@ class GroupProgress(_Progress):
         return left if problem else {place: end for place, end in left.items() if place in behind}
 
     def stalled(self, waiting: Callable[[], str]) -> list[Unrecovered]:
-        """Return an entry for each partition in which the group is behind, if its last progress was at least
-        its bound before the end of the wait: `stalled` of the experiment's evidence, else
-        `GroupSpec.stalled_after`. `waiting` returns what its members wait for, as the end of a sentence."""
+        """Return an entry for each partition in which the group is behind, if it committed nothing new in the last N
+        seconds of the wait; else []. N: the bound `stalled` in the experiment's evidence, or `GroupSpec.stalled_after`.
+        `waiting` returns what its members wait for, as the end of a sentence."""
         idle_s = self.over_s - self.moved_s
         bound_s = self.spec.evidence.recovery.get("stalled", self.group.stalled_after)
         if self.caught_up or idle_s < bound_s:

@@ -243,7 +243,7 @@ class Groups(Instances):
             )
 
     def _note_ends(self) -> None:
-        """Add an event to the timeline for each member that ended since the last call: died, or ended as asked."""
+        """Add an event to the timeline for each member that ended since the last call: `ClientEnded`, `ClientDied`."""
         with self._lock:
             for one in self.instances:
                 status, member = one.child.poll(), self._members[one.id]
@@ -318,7 +318,7 @@ class Groups(Instances):
         return stalled
 
     def _waiting(self, group: str) -> str:
-        """Return which members of a group have waited for at least `ASK_S` s for the answer to a commit; '' if none."""
+        """Return a text on each member of a group that has waited `ASK_S` s or more for the answer to a commit."""
         return "".join(
             f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
             + librdkafka.known_wait(self._members[one.id].settings, one.silent_s)

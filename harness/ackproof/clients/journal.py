@@ -247,8 +247,8 @@ def produced_rows(
 
 
 def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
-    """Turn the journals of killed clients into parts of their ledgers. `client`: only this one; None: all. They must
-    not run any more.
+    """Turn the journals that clients left into parts of their ledgers. `client`: only of this one; None: of all. They
+    must not run any more.
 
     Return the parts that were written, and a text for each file that could not be read: it stays where it is. The call
     can be repeated, also after it was itself killed: a part has the number of its chunk, so none is written twice.

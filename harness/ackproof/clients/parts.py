@@ -150,14 +150,15 @@ class PartWriter:
 
 
 class FreeMemory:
-    """Release of free memory, which malloc and Arrow's pool hold, to the kernel. The thread that writes parts calls it.
+    """Gives memory that was freed, but that malloc and Arrow's pool keep, back to the kernel. The thread that writes
+    parts calls it.
 
     While a leader is gone, tens of thousands of records wait in the library and become one large part. Once they are
     freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool keeps all.
 
     glibc takes large blocks from the kernel only until the first one is freed; then blocks up to its size come from
-    arenas, where free memory lies between used memory. A fixed limit prevents that: without it a reader grew from 7 to
-    25 MiB within 14 minutes.
+    arenas, where free memory lies between used memory. A fixed M_MMAP_THRESHOLD prevents that: without it a reader grew
+    from 7 to 25 MiB within 14 minutes.
     """
 
     def __init__(self, every_s: float = _GIVE_BACK_EVERY_S) -> None:

@@ -1,14 +1,14 @@
 """The memory-mapped journal of a live reader that writes no parts of the ledger itself, and its way into the ledger.
 
-`journal/<client>/reads-<index>.rows`: a header of 64 bytes (magic `AKPREAD1`, number of the first read, number of
+`journal/<client>/reads-<index>.rows`: a header of 64 bytes (magic `AKPREAD1`, number of the first read, capacity in
 rows), then a row of eight 64-bit words for each read, in the machine's byte order::
 
     read         CLOCK_MONOTONIC ns of the read; 0: none. Written last: it makes the row whole
     place        index of the partition (32 bits) | assignment (32 bits)
     offset       offset of the record
-    epoch        leader epoch, -1 unknown (32 bits) | producer (32 bits)
+    epoch        leader epoch, -1 unknown (32 bits) | producer, -1 unknown (32 bits)
     seq          seq of the record, -1 unknown
-    origin       topic of the destination, as an index from 1 in the reader's topics, 0 unknown (32 bits) | partition
+    origin       topic that it was produced to: index from 1 in the reader's topics, 0 unknown (32 bits) | partition
     timestamp    the record's own timestamp in ms
     intact       1 if the checksum holds
 
@@ -53,7 +53,8 @@ Rows = npt.NDArray[np.void]
 
 
 class ReadJournal:
-    """Writer of the read journal of a user's program, whose lines the harness translates. `rows`: rows of a chunk."""
+    """Writer of the read journal of a user's program: the harness writes a row for each read that the program prints.
+    `rows`: rows of a chunk."""
 
     def __init__(self, folder: Path, rows: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ def read_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 def read_rows(path: Path, index: int) -> tuple[Rows, bool]:
-    """Return the complete rows of a chunk as an array of type `ROW`, and True if the chunk is full. Raises
+    """Return the complete rows of a chunk as an array of type `ROW`, and whether the chunk is full. Raises
     `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
     try:
         raw = path.read_bytes()

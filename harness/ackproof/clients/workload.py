@@ -139,11 +139,11 @@ class Workload:
         )
 
     def stop(self) -> None:
-        """Stop producers, then readers, and return when all have ended. Producers get the delivery time-out and
-        `_MARGIN_S`, readers `_MARGIN_S`.
+        """Stop producers, then readers, and return when all have ended. Producers get the delivery time-out and 15 s to
+        close, readers 15 s.
 
-        A client that does not close in time is killed and its journal salvaged: it leaves no `_END`. Raises
-        `ClientDied` if a client had ended by itself, and the error of the thread that converts journals.
+        A client that is later is killed. Its journal is still converted, but its ledger lacks `_END`, the mark of a
+        complete one. Raises `ClientDied` if a client had ended by itself, and the error of the converting thread.
         """
         with self._lock:
             self._stopping = True
@@ -155,7 +155,7 @@ class Workload:
         self.check()
 
     def abort(self) -> None:
-        """Kill all running clients and salvage all journals, at the end of a failed run."""
+        """Kill all running clients and convert the rest of all journals into ledgers, at the end of a failed run."""
         with self._lock:
             self._stopping = True
             for handle in [handle for handle in self._handles() if handle.status is None]:
@@ -345,8 +345,8 @@ class Workload:
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
-        """Note the end of a client, if it has ended, and start another producer if the library needs a reset. The
-        caller holds the lock."""
+        """Note the end of a client, if it has ended. Replace a producer that ended because of a fatal error of its
+        library (`EXIT_RESET`), at most 100 times in a run. The caller holds the lock."""
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return

@@ -33,8 +33,8 @@ _ANSWERS_WITHIN_S: Final = 5.0
 
 @dataclass(frozen=True)
 class ClockReading:
-    """A node's clock compared with this machine's: the node is between `least` and `most` seconds ahead, including its
-    time zone."""
+    """A node's clock compared with this machine's: it is between `least` and `most` seconds ahead. Both include the
+    offset of the node's time zone from UTC."""
 
     least: float
     most: float
@@ -44,7 +44,7 @@ class ClockReading:
         return ClockReading(self.least - other.most, self.most - other.least)
 
     def near(self, seconds: float, width: float) -> bool:
-        """Return True if `seconds` lies between the bounds, and these are at most `width` apart."""
+        """Return True if `seconds` lies between the bounds, and these are at most `width` seconds apart."""
         return self.least <= seconds <= self.most and self.is_sharp(width)
 
     def is_sharp(self, seconds: float) -> bool:
@@ -96,7 +96,7 @@ class NodeClock:
 
 
 def require(needs: Set[Need]) -> None:
-    """Compile the clock library if these needs (abilities that faults require) include clock changes. Raises
+    """Compile the clock library if these needs (preparations that faults require) include `Need.CLOCKS`. Raises
     `MissingTool` without a C compiler, `ProvisionFailed` if it cannot compile it."""
     if Need.CLOCKS in needs:
         clock_library()

@@ -38,7 +38,7 @@ _BLANK: Final = re.compile(r"\n\s*\n")
 class CodeAgent(ABC):
     """Byteman's agent in the JVM of one node. `version`: the Kafka release that the node runs.
 
-    `classpath`: its jars on this machine.
+    `classpath`: the jars of that release on this machine.
     """
 
     def __init__(self, node: ProcessNode, version: str, classpath: Sequence[Path]) -> None:
@@ -102,8 +102,8 @@ class CodeAgent(ABC):
     # -- threads that wait at a FIFO ----------------------------------------------------------------------------------
 
     def hold_threads(self, key: str) -> None:
-        """Create the FIFO `KEY.hold` in the node's folder. Raises OSError, also if the FIFO exists. A thread of the
-        node that opens it for reading waits until `release_threads`."""
+        """Create the FIFO `KEY.hold` in the node's folder. A thread of the node that opens it for reading (by a rule)
+        waits until `release_threads`. Raises OSError, also if the FIFO exists."""
         os.mkfifo(self._fifo(key))
 
     def release_threads(self, key: str) -> None:

@@ -50,8 +50,8 @@ _OPTIONAL: Final = (
 
 
 def describe_means(need: Need, *, containers: bool = False) -> str:
-    """Return in words the tool or right by which this machine meets a need (an ability that faults require); '' if none
-    is required.
+    """Return in words the tool or right by which this machine meets a need (a preparation that faults require); '' if
+    none is required.
 
     `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Builds no
     tool; for `Need.DISKS` the first call mounts a file system as a trial.

@@ -1,4 +1,5 @@
-"""A node as a JVM process of this machine, and the watcher that notices ends of processes (by pidfd)."""
+"""A node as a process of this machine (a JVM, or the first process of a container), and the watcher that notices ends
+of processes (by pidfd)."""
 
 from __future__ import annotations
 
@@ -208,7 +209,8 @@ def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
 
 
 def status_text(status: int) -> str:
-    """Return an exit status in words: `exit status 1`, or `SIGKILL` for a negative status, the number of a signal."""
+    """Return an exit status in words, such as `exit status 1`; of a negative status the signal's name, such as
+    `SIGKILL`."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -281,7 +283,7 @@ class Watcher:
 
     def watch(self, child: NodeProcess, on_end: OnEnd) -> None:
         """Call `on_end(child, exit status)` on the watcher's thread when the process has ended, maybe before this
-        method returns. A negative status is the number of a signal."""
+        method returns. A negative status is the number of the signal that ended it."""
         with self._lock:
             self._new.append((child, on_end))
         os.eventfd_write(self._wake, 1)

@@ -52,8 +52,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     """A cluster that ackproof starts itself; a backend implements the abstract methods.
 
     `nodes_dir` gets a folder per node. `on_event` gets each start and end of a node at once, on any thread. Without
-    `installed`, provisioning finds or makes the installation and reports to `progress`. `needs`: abilities that faults
-    require of the backend. Nothing is started before `start`. Raises `BadInput` for invalid settings.
+    `installed`, provisioning finds or makes the installation and reports to `progress`. `needs`: preparations that
+    faults require. Nothing is started before `start`. Raises `BadInput` for invalid settings.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         )
 
     def _launch_when_free(self, node_id: int) -> NodeProcess:
-        """Launch a node; with ZooKeeper only once the broker's last session has ended, else it would exit."""
+        """Launch a node; with ZooKeeper once the broker's last session has ended, else it would exit, or after 60 s."""
         quorum = self._quorum
         if quorum is not None and self._nodes[node_id].pid is not None:
             with contextlib.suppress(WaitTimeout):

@@ -128,7 +128,8 @@ class LocalNode(Node, Protocol):
 
     @property
     def exit_status(self) -> int | None:
-        """Exit status of the node's last process (negative: the signal that ended it); None while a process runs."""
+        """Exit status of the node's last process (negative: the signal that ended it); None while a process runs, and
+        before the first start."""
 
     def expect_end(self, status: int | None = None) -> None:
         """Until the next start, do not report an end of the node's process as `NodeDied`: a fault such as a full disk

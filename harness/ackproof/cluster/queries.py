@@ -100,7 +100,7 @@ def ask_partitions(
 ) -> Question:
     """Return a request for leaders, epochs, ISRs, ELRs: DescribeTopicPartitions, or Metadata for older brokers.
 
-    `cursor`: end of the previous page; None for the first.
+    `access`: says which of both they understand. `cursor`: end of the previous page; None for the first.
     """
     wanted = sorted(set(topics))
     if not access.describes_partitions:
@@ -263,7 +263,7 @@ def partition_ends_at(
     """Ask broker `leader`, to which `connection` leads, for the offsets of these partitions, in one exchange.
 
     Partitions that it does not lead are missing. The leader epoch is read last: if it changes meanwhile, `leader_epoch`
-    is the new epoch, and offsets may be from the old epoch, whose log ended no later. Raises `WireError`.
+    is the new epoch, and the offsets may still be those of the old one. Raises `WireError`.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(

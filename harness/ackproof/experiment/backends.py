@@ -1,7 +1,7 @@
 """The backends on which a case can run, one row each, and the preparations that faults require before a cluster starts.
 
-A backend's row says which abilities it lacks, and why. A new backend takes a row here, a word of `Backend`, and,
-if it runs brokers, code in `ackproof.cluster.backends`.
+A backend's row says which abilities it lacks, and why. A new backend takes a row here, its name in `Backend`,
+and, if it runs brokers, code in `ackproof.cluster.backends`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ Text: TypeAlias = Annotated[str, Field(strict=True)]
 def text_field(
     parse: Callable[[str], T], kind: type[T], what: str
 ) -> tuple[BeforeValidator, PlainSerializer]:
-    """Return a pydantic validator and serializer for a `kind` that a file writes as text.
+    """Return a pydantic validator and serializer for values of the type `kind`, which a file writes as text.
 
     `parse` raises ValueError with the message to show. `what` names the expected value in the error for other types.
     """

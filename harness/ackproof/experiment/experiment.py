@@ -243,7 +243,7 @@ class ClaimSpec(Spec):
     If only `holds` is given, the claim is confirmed if all its observations are made, and refuted if none is. If
     `fails` is given too, the claim is qualified by its `condition` if all observations of both are made, and refuted if
     all of `fails` and none of `holds` are. A claim with `measured` asks for a size: the answer is the effect over
-    repeats. No observation of a claim affects the verdict of a run.
+    repeats. In all other cases the answer is inconclusive. No observation of a claim affects the verdict of a run.
     """
 
     says: Text = Field(description="The claim, one sentence.")
@@ -323,7 +323,8 @@ class ExperimentSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _follow_brokers(cls, data: object) -> object:
-        """Fill in partitions and replicas of topics that brokers create, unless the file gives them."""
+        """Fill in partitions and replicas of topics that brokers create (`auto_created`) from the settings in
+        `cluster.config`, else 1, unless the file gives them."""
         topics, config = _find_value(data, "topics"), _find_value(data, "cluster", "config")
         if not isinstance(data, dict) or not isinstance(topics, dict):
             return data

@@ -70,7 +70,8 @@ class Complaints(Protocol):
 
 
 class FaultSpec(Spec):
-    """One fault of an experiment. `number` counts from 1 in file order; other faults refer to it."""
+    """One fault of an experiment. `number`: from 1 in file order, from `DRAWN_FROM` for a fault that a storm drew.
+    Other faults refer to it."""
 
     KIND: ClassVar[str] = ""
     """Name of the kind in files, such as `kill`; '' for base classes."""
@@ -207,7 +208,8 @@ class FaultSpec(Spec):
         return inf if self.hold is None else self.hold
 
     def observed(self, nodes: int) -> Incidents:
-        """Return the incidents that the fault caused, as the model counts them, after it hit `nodes` brokers."""
+        """Return the incidents that the fault caused, as the model counts them, after it hit `nodes` brokers. Those
+        that the metadata log records are left out."""
         return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:

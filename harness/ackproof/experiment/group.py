@@ -40,7 +40,7 @@ _HEARTBEATS: Final = 6
 
 
 class GroupSpec(Spec):
-    """A consumer group. Its members are `g0`, `g1`, … in the order of their start, over all groups."""
+    """A consumer group. Members are named `g0`, `g1`, … in the order of their start, numbered through all groups."""
 
     client: ClientField = Field(
         default_factory=ClientChoice,
@@ -162,7 +162,7 @@ class GroupSpec(Spec):
 
     @property
     def stalled_after(self) -> float:
-        """Seconds without progress after which the group counts as stalled, unless the experiment has a bound."""
+        """Seconds without progress after which the group counts as stalled, unless `evidence.recovery` sets it."""
         return self.settle / 2
 
     @property

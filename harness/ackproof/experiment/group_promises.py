@@ -53,10 +53,11 @@ _RULINGS: Final = {
 
 
 class GroupPromise(NamedTuple):
-    """A row of the table. `commits`, `clients`: commit modes and client libraries to which it applies, or `any`.
+    """A row of the table, for one class of anomalies. `commits`, `clients`: commit modes and client libraries to which
+    it applies, or `any`.
 
-    `ruling`: impossible means forbidden, possible allowed, unknown not judged. `tried`: the attack by which the row was
-    tested.
+    `ruling`: impossible means forbidden, possible allowed, unknown not judged. `words`: the promise; `source`: where
+    Kafka makes it. `tried`: the attack by which the row was tested.
     """
 
     anomaly: str
@@ -123,7 +124,7 @@ def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str
 
 def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
     """Return True if a group of the experiment may show an anomaly class without breaking a guarantee. Without faults,
-    only conditions that follow from settings are assumed, with faults every condition."""
+    only conditions that follow from settings are assumed; with faults, also all those that a run decides."""
     cluster = experiment.cluster
     settings = {name for config in (cluster.config, *cluster.broker_config.values()) for name in config}
     without_faults = {Condition.OFFSETS} if settings & _LOSING else set()

@@ -7,7 +7,7 @@ The keys of APIs are those of https://kafka.apache.org/protocol#protocol_api_key
 (release 3.9 and later), read from Kafka's sources: clients' requests from `KafkaApis`, a broker's requests to
 controllers from the classes that hold a `NodeToControllerChannelManager`, and those to its peers from the fetcher
 threads and transaction coordinators. Two groups are left out: requests that only administrators send, and requests
-that cannot be sent as a probe without changing something (`questions`).
+that cannot be sent as a probe without changing something (`network.requests.questions`).
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())
 
 def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
     """Return the kinds of connections that holders of the source role of `ends` open to holders of the target role;
-    empty if they open none."""
+    empty if they open none. With combined nodes, every kind between nodes."""
     if ends.source is None:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:

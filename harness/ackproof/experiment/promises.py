@@ -80,9 +80,9 @@ class Promises:
     def from_experiment(cls, spec: ExperimentSpec, topic: str) -> Promises:
         """Return the guarantees for a topic of an experiment whose matrix is resolved.
 
-        `min_insync` is the effective value, min(min.insync.replicas, RF). Brokers may have different settings, and
-        planned work may change settings during the run. Of all settings that were in force on any broker at any time,
-        the weakest counts.
+        `min_insync` is the effective value, min(min.insync.replicas, RF), or less if a fault reduces the replicas.
+        Brokers may have different settings, and planned work may change settings during the run. Of all settings that
+        were in force on any broker at any time, the weakest counts.
         """
         producers = spec.workload.producers
         configs = in_force(spec, topic)

@@ -237,8 +237,9 @@ class Role:
     def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
         """Return the nodes that hold this role now, ascending; empty if no node holds it.
 
-        `members` must describe the partition that the role names. `order`: all brokers in the fault's random order
-        (`Case.orders`); a role such as `broker` takes the first that qualify.
+        `members` must describe the partition that the role names (of a coordinator, the group's partition of
+        `__consumer_offsets`). A node that the role itself names counts as its holder. `order`: all brokers in the
+        fault's random order (`Case.orders`); a role such as `broker` takes the first that qualify.
         """
         if self.kind in (RoleKind.RACK, RoleKind.LIST):
             return self.find_nodes(lambda role: role.resolve(members, order), members.racks)

@@ -24,8 +24,9 @@ _TEXTS: Final[dict[str, JsonValue]] = {
 
 
 def _read_identity(value: object) -> str:
-    """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, which gives the pointer (RFC
-    6901, without `~` and `"`). Raises `PydanticCustomError` for any other value."""
+    """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, of which the pointer is
+    returned (RFC 6901, without `~` and `"`). A text that begins with `/` is taken for such a pointer. Raises
+    `PydanticCustomError` for any other value."""
     if isinstance(value, Mapping) and list(value) == [_JSON]:
         pointer = value[_JSON]
         if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:

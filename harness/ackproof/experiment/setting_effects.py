@@ -150,7 +150,8 @@ def unjudged(case: Case) -> Iterator[str]:
 
 
 def _find_settings(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
-    """Yield scope, name and value of all settings of nodes, topics and features in a case. Features have no scope."""
+    """Yield scope, name and value of all settings of nodes, topics and features in a case, also those that faults set
+    for a while. Features have no scope."""
     for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
         yield from ((Scope.BROKER, name, value) for name, value in config.items())
     for topic, asked in spec.topics.items():

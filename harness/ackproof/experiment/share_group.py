@@ -16,10 +16,10 @@ _HEARTBEAT_S: Final = 1.0
 
 
 class ShareGroupSpec(Spec):
-    """A share group. Its members are `h0`, `h1`, … in the order of their start, over all share groups.
+    """A share group. Its members are named `h0`, `h1`, … in the order of their start, counted over all share groups.
 
-    A member accepts every record except each Nth offset of a partition, which it releases, rejects or renews: N is
-    `release_every`, `reject_every` or `renew_every`.
+    A member accepts each record, except every Nth offset of a partition: it rejects that record, or first releases it
+    or renews its lock and accepts it later. N is `reject_every`, `release_every` or `renew_every`; 0: no record.
     """
 
     client: ClientField = Field(
@@ -102,6 +102,6 @@ class ShareGroupSpec(Spec):
 
     @property
     def rest_s(self) -> float:
-        """Seconds without a delivery after which all acquisition locks have expired, and killed members have no
-        partition any more."""
+        """Seconds without a delivery after which all acquisition locks have expired, and killed members are no longer
+        assigned any partition."""
         return max(self.lock, _SESSION_S) + 3.0

@@ -168,12 +168,13 @@ class ClusterSpec(Spec):
 
     @property
     def of_groups(self) -> dict[str, str]:
-        """Broker settings that the experiment's groups need, as `serve` set them. Those of `timing` and
-        `config` override them."""
+        """Broker settings that the experiment's groups need, as `serve` set them. Settings of `timing`, `config` and
+        `broker_config` override them."""
         return self._of_groups
 
     def serve(self, groups: Iterable[GroupSpec | ShareGroupSpec]) -> None:
-        """Set `of_groups` to the broker settings that these groups need."""
+        """Set `of_groups` to the broker settings that these groups need. If groups need different values of a setting,
+        the last group decides."""
         self._of_groups = {}
         for group in groups:
             self._of_groups |= group.broker_settings
@@ -201,7 +202,8 @@ class ClusterSpec(Spec):
 
     @property
     def members(self) -> Members:
-        """The cluster's nodes and their racks, without a leader or an active controller."""
+        """The ids and racks of the cluster's nodes. Partition leaders and the active controller are left at -1
+        (unknown)."""
         return Members.in_racks(self.broker_ids, self.controller_ids, self.racks, self.controller_racks)
 
     def rack_of(self, broker: int) -> str:
@@ -298,7 +300,8 @@ class ProducerSpec(Spec):
 
 
 class ConsumerSpec(Spec):
-    """The live readers, each a process of its own; the final read takes place in any case."""
+    """The live readers, which read while producers write, each a process of its own. The final read after the load
+    takes place in any case."""
 
     client: ClientField = Field(
         default_factory=ClientChoice,

@@ -119,12 +119,14 @@ def _timing_settings(spec: ClusterSpec) -> dict[str, str]:
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the shortest value of this time-out on any node, in ms. Raises KeyError if Kafka has no such setting."""
+    """Return the shortest value, on any node, of the time-out setting `name`, in ms. Raises KeyError if Kafka has no
+    such setting."""
     return min(_time_outs(spec, name))
 
 
 def longest_time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the longest value of this time-out on any node, in ms. Raises KeyError if Kafka has no such setting."""
+    """Return the longest value, on any node, of the time-out setting `name`, in ms. Raises KeyError if Kafka has no
+    such setting."""
     return max(_time_outs(spec, name))
 
 
@@ -159,8 +161,8 @@ def timing_of(spec: ExperimentSpec) -> Timing:
 
 
 def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
-    """Yield each broker setting that differs from Kafka's default, once for each of its values. Settings in
-    ms come first."""
+    """Yield each broker setting with a value that differs from Kafka's default, once for each such value. `broker.rack`
+    is left out. Settings in ms come first."""
     found = {broker: configured(cluster, broker) for broker in cluster.broker_ids}
     names = {name for config in found.values() for name in config} - {"broker.rack"}
     for name in sorted(names, key=lambda name: (not name.endswith(".ms"), name)):
@@ -199,8 +201,8 @@ _ELECTIONS: Final = 10
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
-    """Return, for each liveness class, the seconds without progress after which it is counted. Without
-    consumer groups the class `stalled` is missing.
+    """Return, for each liveness class (such as `leaderless`), the seconds without progress after which the audit counts
+    an anomaly. Without consumer groups the class `stalled` is missing.
 
     The experiment's own bounds (`evidence.recovery`) replace those that follow from the time-outs.
     """

@@ -1,12 +1,12 @@
 """Triggers, which say when a fault begins: at a time, in a state, or after another fault.
 
-Times count in seconds from the start of the workload, which is when every partition has acknowledged a record. A state
-is a comparison of one gauge:
+Times count in seconds from the start of the workload: the moment when every partition has acknowledged a record and
+every group member has an assignment, or after 30 s of waiting for that. A state is a comparison of one gauge:
 
     acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in total or of one partition
     read >= 100, read(orders/0) >= 100        records that live readers got, all readers together
-    isr(orders/0) == 1, leader(orders/0) < 0  newest sample of a partition: any of `LIVE`
-    metric(under_replicated_partitions) > 0   newest scrape, of all nodes together or of node N
+    isr(orders/0) == 1, leader(orders/0) < 0  newest sample of a partition: any gauge in `quantities.states.LIVE`
+    metric(under_replicated_partitions) > 0   newest scrape, of all nodes together or of `node N`
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ class Frame(Spec):
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Return True if a fault that has not begun will certainly begin. A time always comes; a state certainly only with
-    `at_latest`.
+    """Return True if a fault with this trigger that has not begun will certainly begin. A time always comes; a state
+    certainly only with `at_latest`.
 
     `fate(number)` returns what is known of the fault that an `after:` refers to: its trigger while it waits, False if
     it failed, else True.

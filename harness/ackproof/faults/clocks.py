@@ -67,8 +67,8 @@ class ClockJump(NodeFault):
         return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return the removal of each follower from the ISR, if the jump is at least replica.lag.time.max.ms:
-        a leader measures the lag of followers by its wall clock."""
+        """Return the removal of each follower from the ISR, if the jump is at least replica.lag.time.max.ms, because a
+        leader measures the lag of followers by its wall clock; else no incidents."""
         far = abs(self.by) * 1000 >= exposure.time_out(LAG)
         return (
             Incidents(shrinks=exposure.replicas - 1) if far and exposure.aimed_at(self.targets) else NOTHING

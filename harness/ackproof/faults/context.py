@@ -50,8 +50,8 @@ class Processes(Protocol):
         """Start a successor of a process that has ended. Return the successor's id."""
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the last replacement of this process, or its own id; None while a killed process is not
-        replaced."""
+        """Return the id of the last replacement of this process, or its own id if it has none; None while a killed
+        process is not replaced."""
 
     def at_work(self, client_id: str) -> bool:
         """Return True if the process has done some of its work (sent, read, printed), or is closing already."""

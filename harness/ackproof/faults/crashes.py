@@ -165,7 +165,7 @@ LAST_WORDS_WITHIN_S: Final = 3.0
 
 class OutOfMemory(ProcessFault):
     """Requests that claim to be large use up a broker's heap; its JVM ends with an OutOfMemoryError. Each request
-    announces the size that socket.request.max.bytes allows, and the broker allocates that size at once."""
+    announces 100 MiB, the default of socket.request.max.bytes, and the broker allocates that size at once."""
 
     KIND = "out_of_memory"
     DONE = "run out of memory"

@@ -1,7 +1,8 @@
 """Driver of a case's faults on a real cluster, one thread each.
 
-If a fault has no effect or no target, or its trigger never fires, the timeline gets the event `fault-failed`. The run
-continues, every fault is healed, and the verdict is INCONCLUSIVE.
+If a fault has no effect or no target, or its trigger never fires, the timeline gets the event `fault-failed`, and the
+verdict is INCONCLUSIVE. For a fault that a storm drew it gets `fault-missed`, and the storm decides whether that
+matters. The run continues, and every fault is healed.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class FaultDriver:
         self._clock.start()
 
     def _not_before(self, number: int) -> float:
-        """Return the earliest time, in seconds of the load, at which the fault can begin."""
+        """Return the earliest time, in seconds after `start`, at which the fault can begin; 0 for a `when:` trigger."""
         trigger = self._lives[number].fault.trigger
         if isinstance(trigger, ChainTrigger):
             return self._not_before(trigger.fault) + trigger.by
@@ -123,8 +124,11 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """Start the thread of each fault shortly before its time; return once all have one, or the run is stopped. A
-        soak has thousands of faults, few of them at once, and each waiting thread takes processor time."""
+        """Start the thread of each fault shortly before its time; return once all have one. A run of hours has
+        thousands of faults, few of them at once, and each waiting thread takes processor time.
+
+        If the run is stopped, start only the remaining faults of storms that have begun, so that these storms end.
+        """
 
         def all_live() -> bool:
             self._begin(self._due)
@@ -161,8 +165,9 @@ class FaultDriver:
         return {number: life.stage for number, life in self._lives.items()}
 
     def has_begun(self, number: int) -> bool:
-        """Return True if the fault took effect, or ended without effect. A failed fault counts only once it is undone.
-        Raises KeyError for a number that no fault of the case has, and for a fault that `forget` dropped."""
+        """Return True if the fault took effect, or ended without effect. A fault that failed before it took effect
+        counts only once it is undone. Raises KeyError for a number that no fault of the case has, and for a fault that
+        `forget` dropped."""
         return self._lives[number].bit or self._lives[number].over
 
     @property

@@ -59,8 +59,8 @@ def _holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> 
 
 
 def _state_of(states: Mapping[TopicPartition, PartitionState], role: Role) -> PartitionState | None:
-    """Return the state of the partition that the role names or, for a group's coordinator, of the partition that keeps
-    the group. None if `states` lacks it."""
+    """Return the state of the partition that the role names or, for a group's coordinator, of the partition of
+    `__consumer_offsets` that has the group. None if `states` lacks it."""
     if role.group is not None:
         partition = partition_of_group(role.group, len(states)) if states else -1
         return states.get(TopicPartition(OFFSETS_TOPIC, partition))
@@ -68,8 +68,8 @@ def _state_of(states: Mapping[TopicPartition, PartitionState], role: Role) -> Pa
 
 
 def _controller(cluster: Cluster, stop: Flag) -> int:
-    """Return the active controller, or -1. With ZooKeeper, wait up to `RESOLVE_WITHIN_S` seconds for one: there is none
-    just after a controller was lost."""
+    """Return the id of the active controller; -1 if there is none or it is unknown. With ZooKeeper, wait up to
+    `RESOLVE_WITHIN_S` seconds for one: there is none just after a controller was lost."""
 
     def find_active() -> tuple[int] | None:
         found = cluster.controller()

@@ -47,7 +47,7 @@ class Aim:
 
 
 class Injection(ABC, Generic[SpecT]):
-    """One fault on given nodes. Each step raises `FaultNotConfirmed` if it has no evidence.
+    """One fault on given nodes. Each step raises `FaultNotConfirmed` if it cannot be done, or has no evidence.
 
     `inject` and `heal` return what they did, in words. `confirm` and `confirm_healed` return what an independent
     witness saw. `heal` may be called after `inject` failed half way: it then repairs whatever is broken.

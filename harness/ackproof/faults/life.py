@@ -255,8 +255,8 @@ def _pairs_before(life: Life, lives: Lives) -> list[Life]:
 
 
 def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
-    """Return True while the first fault of a pair must last because of the second. It lasts until both were in force
-    for the second's duration, or the second had no effect within `PARTNER_S` seconds."""
+    """Return True while the first fault of a pair (a storm with `pairs: all`) must last because of the second. It lasts
+    until both were in force for the second's duration, or the second had no effect within `PARTNER_S` seconds."""
     second = lives.get(life.number + 1)
     if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
         return False
@@ -320,8 +320,8 @@ def _will_fire(life: Life, lives: Lives) -> bool:
 def pending(lives: Lives) -> bool:
     """Return True if a trigger will certainly fire, or a fault that ends by itself is not over yet.
 
-    A healed fault does not count while a fault that lasts as long as the load is in force: its confirmation may have to
-    wait for that fault.
+    While a fault without a duration of its own is in force, a healed fault does not count: the confirmation of its
+    healing may have to wait until the load ends and that fault heals.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
@@ -360,7 +360,7 @@ def chained_faults(lives: Lives, first: Life) -> list[Life]:
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
     """Return the next step of a storm, given its own state (`life`). `own`: the states of the faults that it drew. The
-    storm takes effect when enough of these faults did, and ends with the last of them."""
+    storm takes effect when `storm.least` of these faults did, and ends with the last of them."""
     steps: list[Step] = []
     bit = sum(life.bit for life in own)
     if not life.bit and bit >= storm.least:

@@ -53,9 +53,9 @@ def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
 
 
 def distribute_pairs(storm: Storm, experiment: ExperimentSpec, able: Able) -> PairShares:
-    """Return all pairs of the storm's kinds, distributed over runs: `storm.count // 2` pairs for each run. Pairs that
-    cannot be run are refused with the reason. The result does not depend on the seed. `able(fault)`: True if the
-    backend can inject the fault."""
+    """Return all pairs of the storm's kinds, distributed over runs: `storm.count // 2` pairs for each run, fewer for
+    the last. Pairs that cannot be run are refused with the reason. The result does not depend on the seed.
+    `able(fault)`: True if the backend can inject the fault."""
     dealer = _Dealer(storm, experiment, able)
     kinds = possible_kinds(storm, experiment, able)
     refused: dict[Pair, str] = {}

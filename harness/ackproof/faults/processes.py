@@ -123,7 +123,8 @@ class ProcessInjection(Injection[SpecT]):
             self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Lock all target nodes, claim them for the fault if it has a grip (`Grip`), and call `act` on each.
+        """Lock all target nodes, claim them for the fault (unless its `grip` is None: it keeps no node down or
+        stopped), and call `act` on each.
 
         Return what was done: `word`, and the names of the nodes. If a node cannot be broken, `FaultNotConfirmed` is
         raised before `act` is called for any.
@@ -144,8 +145,8 @@ class ProcessInjection(Injection[SpecT]):
             yield
 
     def _require_breakable(self) -> None:
-        """Raise `FaultNotConfirmed`, and set `refused`, if a node does not run. A stopped node is accepted if
-        the fault can act on one (`OVER`), or another fault starves it."""
+        """Raise `FaultNotConfirmed`, and set `refused`, if a node does not run. A node that is stopped (SIGSTOP) is
+        accepted if the fault can act on one (`OVER`), or only because another fault starves it."""
         for node in self.nodes:
             state, number = node.state(), self.fault.number
             # A starved node is stopped from time to time.
@@ -284,9 +285,11 @@ class PauseInjection(ProcessInjection[Pause]):
         return witness
 
     def heal(self) -> str:
-        """Send SIGCONT to nodes that are still stopped; return what was done, in words.
+        """Send SIGCONT to nodes that are still stopped and that no other fault keeps stopped; return what was done, in
+        words.
 
-        Raises `FaultNotConfirmed` for a node that already runs, because it was not paused for its full time.
+        Raises `FaultNotConfirmed` for a node whose process already runs again, because it was not paused for its full
+        time.
         """
         woken, resumed, other = [], [], []
         for node in self.nodes:

@@ -36,8 +36,8 @@ ELECTED_WITHIN_S: Final = 60.0
 
 
 class LoseQuorum(FaultSpec):
-    """More than half of the controllers end or stop, including the active one: no metadata can change until they
-    return."""
+    """More than half of the controllers are killed or paused (`by`), the active one among them: no metadata can change
+    until they return."""
 
     KIND = "lose_quorum"
     SUMMARY = "Kill or pause more than half of the controllers, the active one among them."
@@ -76,8 +76,8 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return no incidents: without a quorum nobody is elected, fenced or dropped, and the next active controller
-        gives each broker a whole session."""
+        """Return no incidents: without a quorum no leader is elected, no broker is fenced and no replica leaves an ISR,
+        and the next active controller gives each broker a whole session."""
         return NOTHING
 
 

@@ -41,9 +41,9 @@ _LOGGED_WITHIN_S: Final = 60.0
 
 
 class RollingRestart(ProcessFault):
-    """Controlled shutdown and start of one node after the other, as an operator does to load new settings.
-    The next node follows when all ISRs are full again (`await_isr`). Isolated controllers come before
-    brokers. The active controller is the last of its kind."""
+    """Controlled shutdown and start of one node after the other, as an operator does to load new settings. The next
+    node follows when all ISRs are full again or, without `await_isr`, as soon as the node is ready. Isolated
+    controllers come before brokers. The active controller is the last of its kind."""
 
     KIND = "rolling_restart"
     DONE = "restarted one by one"

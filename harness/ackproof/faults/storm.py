@@ -262,8 +262,8 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
 def make_valid_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
 ) -> FaultSpec | str:
-    """Return a fault that fits the experiment and the backend; or a reason, if `TRIES` random draws found no such
-    fault.
+    """Return a fault that fits the experiment and the backend; or the reason why there is none. After `TRIES` random
+    draws without success, that is the reason against the last.
 
     `kind`, `entry`: the kind and its entry in the storm's menu. `number`: the fault's number. `trigger`: when it
     begins. `lasts`: its duration in seconds. `able(fault)`: True if the backend can inject it.

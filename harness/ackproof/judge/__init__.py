@@ -33,8 +33,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
 
 def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
-    """Return the quantities that the case of an audited run expects, measured; () for a folder without a case. Writes
-    nothing. Raises `BadInput` for files that cannot be read."""
+    """Return, for each expectation of an audited run's case, the measured number and whether it is within the bounds;
+    () for a folder without a case. Writes nothing. Raises `BadInput` for files that cannot be read."""
     from ackproof.judge.checks.expectations import judged
     from ackproof.judge.facts import answers
     from ackproof.plan.cases import case_from_json
@@ -80,7 +80,8 @@ def prepare_audit(runs: Iterable[Path]) -> None:
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """Judge the expectations over repeats of a batch. Return the batch with their results; writes nothing.
+    """Judge the batch's expectations over repeats and its claims, each about all repeats of one case or of two. Return
+    the batch with their results; writes nothing.
 
     The cases must have been judged before.
     """

@@ -35,11 +35,10 @@ class Demands:
 
 
 def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
-    """Return the expectations that demand a finding which is predicted impossible, by a prediction of each case before
-    it runs.
+    """Predict each case before it runs; return the expectations that demand a finding which is predicted impossible.
 
-    Unknown predictions are not reported. No further case is examined after `within_s` seconds. Of several repeats of a
-    case, only the first is examined.
+    An unknown prediction is not reported. No further case is examined after `within_s` seconds. Cases without such an
+    expectation, and repeats after the first of a case, are not examined.
     """
     found = Demands()
     began = time.monotonic()

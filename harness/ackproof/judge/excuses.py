@@ -3,7 +3,7 @@
 Each needs evidence in the run: the times of the attempt, the leader epochs and producer ids in the logs on disk, the
 leaders that were observed, the clocks that faults set. Without it nothing is excused.
 
-A broker knows copies by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
+A broker knows a copy by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
 on records that it had sent, and when a batch is refused as out of sequence because the one before it failed. Then it
 sends again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
 "Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id excuses only records
@@ -110,8 +110,8 @@ def count_torn_by_loss(facts: Facts) -> int:
     """Return the number of torn transactions that lack only records that count as lost: the loss counts, and not the
     torn transaction.
 
-    The audit names a missing record that is not lost if there is one, so a named lost record is enough. Raises OSError
-    and ArrowException for a broken file.
+    A finding names one missing record; if some of them are not lost, it names one of those. So the transaction counts
+    here if the named record is lost. Raises OSError and ArrowException for a broken file.
     """
     lost = _findings(facts, Anomaly.LOST)
     torn = _findings(facts, Anomaly.TORN_TRANSACTION)
@@ -185,7 +185,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Return the number of findings of a class about records that the client may have sent again.
 
     Such a record was in flight for at least the time after which the client sends again. If its partition had only one
-    leader epoch in the samples, it was also in flight for as long as a request can wait in the client.
+    leader epoch in the samples, and no fault answers with an error after which the client looks for another leader, it
+    was also in flight for as long as a request can wait in the client.
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
@@ -259,7 +260,7 @@ def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: in
 
 
 class _Log:
-    """The batches of a partition, from the replica with the longest log."""
+    """The batches of a partition, from the replica with the longest log; none without the logs on disk."""
 
     def __init__(self, facts: Facts, place: TopicPartition) -> None:
         self._first: np.ndarray = np.empty(0, np.int64)

@@ -1,4 +1,5 @@
-"""Computes facts about consumer groups that the audit needs, from the case."""
+"""Computes `groups-plan.json` from the case: the settings of each consumer group that the audit needs, such as its
+input topics, commit mode and isolation level."""
 
 from __future__ import annotations
 

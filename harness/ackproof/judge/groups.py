@@ -123,8 +123,9 @@ class GroupFacts:
         return self._read(parts(self.facts.run.commits_ledger), COMMITS)
 
     def read_log(self, wanted: pc.Expression = _EVERY) -> pa.Table:
-        """Return the offset records in force in the logs of `__consumer_offsets` (schema `OFFSETS_LOG`), by node and
-        log offset. Empty if the run has no such file. Raises OSError or ArrowException if it cannot be read."""
+        """Return the commits and removals of offsets that are in force in the logs of `__consumer_offsets` (schema
+        `OFFSETS_LOG`), sorted by node and log offset. `wanted`: filter for them. Empty if the run has no such file.
+        Raises OSError or ArrowException if it cannot be read."""
         path = self.facts.run.offsets_log
         kinds = [OffsetsRecord.COMMIT.value, OffsetsRecord.REMOVED.value]
         wanted &= pc.field("record").isin(kinds) & (pc.field("decision") == int(LogDecision.IN_FORCE))
@@ -213,8 +214,9 @@ class GroupFacts:
         return {Condition.STALE: moved} if places else {}
 
     def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
-        """Return the partitions for which a member got a lower committed offset than even a deposed coordinator has
-        (`find_forgotten`); none if members read at read_uncommitted. `partition`: of `__consumer_offsets`."""
+        """Return the partitions for which a member, or the harness at the end, got a lower committed offset than the
+        last that was accepted before another coordinator was elected, which each of them has (`find_forgotten`). The
+        set is empty if members read at read_uncommitted. `partition`: partition of `__consumer_offsets`."""
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
         membership = self._read(parts(self.facts.run.membership), MEMBERSHIP)
@@ -323,8 +325,8 @@ def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
 
 
 def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> ClassJudgement:
-    """Return the judgement of an anomaly class over all groups: forbidden if a group with findings forbids it. `count`:
-    number of findings in the audit.
+    """Return the judgement of an anomaly class over all groups: the strictest ruling of the groups with findings, or of
+    all groups if none has any. `count`: number of findings in the audit.
 
     Findings that belong to no group leave the class undecided, unless it is forbidden.
     """

@@ -39,8 +39,8 @@ _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READ
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Return the judgement of one liveness class with `count` findings: forbidden unless each finding has an excuse. On
-    a starved machine (too busy to blame Kafka) it is undecided."""
+    """Return the judgement of one liveness class with `count` findings: forbidden unless it has findings and each
+    has an excuse. With findings on a starved machine (too busy to blame Kafka) it is undecided."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -105,8 +105,8 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
 
 
 def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
-    """Return why no replica may lead: brokers of the ISR do not run, or faults took their disks; '' if one
-    may.
+    """Return why no replica may lead: brokers of the ISR do not run, faults took their disks, or kills emptied ISR and
+    ELR; '' if one may.
 
     With unclean elections any replica may lead.
     """

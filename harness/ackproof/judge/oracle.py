@@ -96,8 +96,8 @@ def replay_run(run: CaseDir) -> ConformanceFile:
 
 
 def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
-    """Return the prediction, completed by the classes that it lacks: the promises of the settings alone
-    decide these. Classes of liveness and of groups are not added."""
+    """Return the prediction, completed by the classes that it lacks for some topic: the promises of the settings
+    alone decide these. Classes of liveness and of groups are not added."""
     general = [one for one in prediction.classes if not one.partitions]
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}

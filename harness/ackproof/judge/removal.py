@@ -128,8 +128,8 @@ class _Topic:
                 yield _Period(one, life.asked, self._last if life.over is None else life.over)
 
     def _unchanged(self) -> Iterator[tuple[float, float]]:
-        """Yield the times (begin, end in ns) in which no fault had changed the topic's retention or policy on
-        all brokers.
+        """Yield the times (begin, end in ns) in which no fault had changed retention or cleanup policy for the topic
+        itself or for the whole cluster. A change on one broker does not count.
         """
         begin = -math.inf
         for fault in self._spec.faults:
@@ -206,8 +206,9 @@ class _Topic:
         return min(sums["bytes_sum"].to_pylist(), default=None)
 
     def _with_the_compaction(self, removal: Removal) -> Removal:
-        """Return the removal, completed with the time until which compaction was in force, and the offset above which
-        no replica was cleaned. Unchanged without compaction."""
+        """Return the removal, completed with the time until which compaction was in force, and the offset below which a
+        replica may have been cleaned: the highest base offset of an active segment, `EVER` if one is unknown. Unchanged
+        without compaction."""
         compacted = [one for one in self._periods if "compact" in one.settings.policies]
         if not compacted:
             return removal

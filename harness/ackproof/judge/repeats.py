@@ -138,7 +138,8 @@ def _lacking(
     """Yield, in words, each reason why the result is unknown: repeats that are missing or have no number.
     `values`: the repeats' values, cell by cell.
 
-    `measure`: the quantity is measured, not counted, so a number from a starved machine does not count.
+    `measure`: the expectation has no bound and only measures the quantity. Then a value from a starved machine counts
+    as no number.
     """
     for cell, group in zip(expected.cells, values, strict=True):
         if len(group) < expected.repeats:

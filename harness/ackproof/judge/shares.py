@@ -1,8 +1,8 @@
 """Counts what happened to each record in a share group, from its members' ledger and the final read of its topics.
 
 A broker acknowledges an accept also if the record is behind the start of the share partition: others have finished it.
-So acknowledged accepts of two members are normal. In either case nobody may acquire the record after the answer.
-`acquired_ns` bounds from below when a broker acquired it for a member, so the order is the broker's.
+So acknowledged accepts of two members are normal. In either case nobody may acquire the record after the answer. A
+broker acquired a record for a member at `acquired_ns` or later: if that is after the answer, so is the acquisition.
 """
 
 from __future__ import annotations

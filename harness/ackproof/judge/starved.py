@@ -125,8 +125,8 @@ def _is_modest(facts: Facts) -> bool:
 
 
 def had_room_in(seconds: Sequence[Pulse]) -> bool:
-    """Return True if processors, disks and memory were not exhausted in most of these seconds (`_ROOMY`).
-    False also if that holds for fewer than `_FEWEST_ROOMY`, or if the kernel does not measure all three."""
+    """Return True if processors, disks and memory were not exhausted in most of these seconds (share `_ROOMY`).
+    False also if that holds for fewer than `_FEWEST_ROOMY` seconds, or if the kernel does not measure all three."""
     roomy = [
         one.late_ms < _ON_TIME_MS
         and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())

@@ -50,8 +50,8 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
 
 
 def _unreadable(run: CaseDir) -> Iterator[str]:
-    """Yield a sentence for each of these files that exists and cannot be parsed, and for missing batches of
-    the logs on disk."""
+    """Yield a sentence for each file of the run that exists and cannot be parsed (ledgers, timeline and audit are read
+    elsewhere), and if `replicas.json` lists logs on disk while the file of their batches is missing."""
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
         (run.case_json, _read_case),
         (run.final_read, FinalReadFile.load),

@@ -1,8 +1,9 @@
-"""Clients of a ledger: the list in `case.json`, and their parts compared with their `_END`.
+"""Clients of a ledger: the list in `case.json`, and each client's ledger parts compared with its `_END`.
 
-Other tools write the list in other shapes, so it may be: a list of objects with `id` (or `client`, `name`) and an
-optional `producer`; a list of strings; an object from id to such an object, to a producer's number, or to null. An
-empty `_END` lists no parts: then no part is compared.
+A client that closes writes the file `_END`, which lists its parts with their digests. An empty `_END` lists none: then
+no part is compared. Other tools write the client list in other shapes, so it may be: a list of objects with `id` (or
+`client`, `name`) and an optional `producer`; a list of strings; an object from id to such an object, to a producer's
+number, or to null.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def find_hole(spans: Iterable[tuple[int, int, int]]) -> str | None:
     """Return the first gap, overlap or wrong count in the row numbers of a client, as text; None if there is none.
 
     `spans`: (first number, last number, number of rows) of each part that has rows. Numbers count from 0.
-    Processes that share a final read number from multiples of `SHARE`. Rows without a number (-1) are
+    Processes that share a final read each begin at a multiple of `SHARE`. Rows without a number (-1) are
     skipped.
     """
     expected = 0

@@ -120,8 +120,8 @@ def examine_directory(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
 
     A part that cannot be read or differs from its client's `_END` is left out, and `Ledger.reasons` says why.
     `set_aside`: path → reason, of parts that an earlier round of the audit found unreadable: they are left out too.
-    Raises `Rejected` if the directory or one of the two ledgers is missing, or if a column of a part is missing, exists
-    twice, has another type or has nulls.
+    Raises `Rejected` if the directory, `ledger/produced` or `ledger/consumed` is missing, or if a column of a part is
+    missing, exists twice, has another type or has nulls.
     """
     case = CaseDir(directory)
     if not directory.is_dir():
@@ -169,7 +169,7 @@ def _read_client(
     ledger: Ledger, kind: LedgerKind, client: str, folder: Path, set_aside: Mapping[str, str]
 ) -> _ClientClosing:
     """Add the parts in one client's `folder` to the ledger, and return the state of the folder. Parts that cannot be
-    read, or that its `_END` does not list or describes otherwise, become reasons instead."""
+    read, or that differ from its `_END` (missing, not listed, other content), become reasons instead."""
     parts: dict[str, Part] = {}
     digests: dict[str, str] = {}
     torn: set[str] = set()

@@ -89,9 +89,10 @@ class Piece:
 def read_piece(
     piece: Piece, needed: Set[str] = EVERY_COLUMN
 ) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
-    """Yield (stream, partition, rows) of a piece. The rows of one stream and partition are in the order of the file,
-    and may come in several batches. Values of columns that are not `needed` mean nothing. Raises `UnreadablePart`,
-    `UntrustedStatistics`, and `Rejected` for a null, an unknown outcome or an unknown phase."""
+    """Yield (stream, partition, rows) of a piece; the stream is `produced` or the kind of read (`STREAMS`). The rows of
+    one stream and partition are in the order of the file, and may come in several batches. Values of columns that are
+    not `needed` mean nothing. Raises `UnreadablePart`, `UntrustedStatistics`, and `Rejected` for a null, an unknown
+    outcome or an unknown phase."""
     groups = [group for group in piece.groups if group.rows]
     if not groups:
         return

@@ -1,4 +1,4 @@
-"""Outcomes of transactions from `ledger/transactions`: examined by footers, read by the tasks.
+"""Outcomes of transactions from `ledger/transactions`: footers are checked first, tasks of the audit read the rows.
 
 The table has producer, txn, outcome, and the time at which the commit was asked for. A transaction that is
 not in it has an unknown outcome, and the audit is incomplete.

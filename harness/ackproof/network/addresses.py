@@ -1,7 +1,7 @@
 """Loopback addresses of a cluster. Each cluster leases a block, 127.C.x.y::
 
 127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, node-i.test for the other nodes; its exporter and agent
-127.C.2.i        node i for clients (EXTERNAL), known by this literal
+127.C.2.i        node i for clients (EXTERNAL), which know it by this IP address
 127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
 127.C.50.j       where clients reach broker j when these links go through proxies
 127.C.4.1        the server of the proxies, and the request proxy
@@ -63,7 +63,7 @@ class Addresses:
         return f"127.{self.block}.{50 + viewer}.{peer}"
 
     def for_clients(self, node_id: int) -> Address:
-        """Return the address of a proxy for the link from clients to broker `node_id`."""
+        """Return the address at which the proxy listens for the link from clients to broker `node_id`."""
         return Address(self.link(0, node_id), self.external_port)
 
     @property
@@ -91,7 +91,7 @@ class Addresses:
         return Address(self.node(node_id), self.exporter_port)
 
     def code_agent(self, node_id: int) -> Address:
-        """Return the address at which node `node_id` takes rules for its code, once an agent is attached."""
+        """Return the address at which node `node_id` takes Byteman rules for its code, once the agent is attached."""
         return Address(self.node(node_id), self.base_port + 4)
 
     @property
@@ -273,8 +273,8 @@ def _last_used(folder: Path, block: int) -> float:
 
 
 def _claim(block: int) -> socket.socket | None:
-    """Claim a block by a socket name in this network namespace. Return the socket, whose end frees the name; None if a
-    living harness has the name."""
+    """Claim a block by binding a Unix socket to its name in this network namespace. Return the socket, which holds the
+    name until it is closed; None if a living harness has the name."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         name.bind(f"\0ackproof/lease/{block}")

@@ -179,7 +179,7 @@ def _read_tables(enter: Sequence[str]) -> list[str]:
 
 
 def find_orphaned_tables() -> list[str]:
-    """Return the nftables tables left by runs whose harness process is dead."""
+    """Return the nftables tables in this network namespace that were left by runs whose harness process is dead."""
     return [
         name
         for name in list_tables()

@@ -159,8 +159,8 @@ class ProxyMesh:
             return tuple(words)
 
     def _rules(self, link: Link) -> PacketRules | None:
-        """Return the packet rules for this link; None if there are none. Here all links share the packet rules of this
-        machine."""
+        """Return the packet rules for this link; None if its source has no process, and so no namespace. Here all links
+        share the packet rules of this machine."""
         del link
         return self._here
 
@@ -222,9 +222,10 @@ class ProxyMesh:
         )
 
     def traffic(self, link: Link) -> Traffic:
-        """Return the kernel's counters of the connections that the source has to the target now.
+        """Return the kernel's counters of the connections that the source has to the target now, through its proxy or
+        past it.
 
-        For clients: the connections that this process did not open.
+        For clients: the connections to the proxy that this process did not open.
         """
         of_clients = link.source == CLIENTS
         pid = os.getpid() if of_clients else self._sight.pid(link.source)

@@ -1,7 +1,7 @@
 """Witnesses of a link that do not depend on proxies or packet rules: probe connections, and the kernel's counters.
 
-A probe asks what every Kafka node answers on every listener: ApiVersions v0, whose header names the client in up to 32
-KB, so that a question can be as large as a bandwidth or a packet size needs. A ZooKeeper server is asked whether a
+A probe asks what every Kafka node answers on every listener: ApiVersions v0. The client id in its header may have up to
+32 KB, so a request can be large enough to show a throttle or a lost large packet. A ZooKeeper server is asked whether a
 znode exists, in a session that ends with the probe.
 
 The kernel counts the bytes that arrived on each TCP connection; it is asked over a netlink socket (sock_diag(7)),
@@ -200,10 +200,10 @@ class Traffic:
     flows: Mapping[int, TcpFlow] = field(default_factory=dict)
 
     def received_since(self, earlier: Traffic) -> int:
-        """Return the bytes that `source` received since the moment `earlier`, on old and new connections.
+        """Return the bytes that the link's source received since the moment `earlier`, on old and new connections.
 
-        Bytes sent are no evidence: a proxy may accept and drop them. The kernel may reuse an inode for another
-        connection.
+        Bytes sent are no evidence: a proxy may accept and drop them. A count that fell adds nothing: the kernel may
+        reuse an inode for another connection.
         """
         before = {inode: flow.received for inode, flow in earlier.flows.items()}
         return sum(max(0, flow.received - before.get(inode, 0)) for inode, flow in self.flows.items())

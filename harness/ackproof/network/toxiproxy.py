@@ -161,8 +161,8 @@ class Toxiproxy:
 
 
 class LinkServer(ABC):
-    """Child process through which links go. `argv`: its command; `log`: file for its output. Call `start` first and
-    `end` last."""
+    """Child process through which links go. `argv`: its command; `log`: file for its output; `tag`: marks it as a
+    process of this run. Call `start` first and `end` last."""
 
     NAME: ClassVar[str]
     """Name of the server in error messages."""

@@ -114,7 +114,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
 
     def _ask_quorum(self) -> _Reply:
         """Return the answer of the metadata quorum (None in KRaft mode), and the id of the controller; -1:
-        none is known. Raises `Unreachable` if ZooKeeper does not answer."""
+        none is known. Raises `WireError` if ZooKeeper does not answer."""
         controller = self._cluster.controller()
         answer = None
         if (brokers := self._cluster.registered()) is not None:
@@ -129,7 +129,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         """Return one broker's answer: its metadata, log ends, fetched records and the error of the refused Produce.
         Raises `WireError` if it does not answer.
 
-        The log ends are requested before the records, so that a record beyond the high watermark is known to exist.
+        The log ends are requested before the records. So a log end above the high watermark of the Fetch shows that the
+        log had a record beyond that mark.
         """
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
         starts = {place: self._from.get((broker, place), 0) for place in hosted}
@@ -173,11 +174,11 @@ class BrokerObserver(BrokerPoller[_Reply]):
 def _settled_marks(
     link: Connection, marks: Mapping[TopicPartition, int], batches: Mapping[TopicPartition, Sequence[Batch]]
 ) -> Mapping[TopicPartition, int]:
-    """Return the high watermarks that the records of each answer must be below.
+    """Return for each replica the high watermark below which all records that it returned must be.
 
-    A broker reads the high watermark that it returns before it reads records, up to a later mark
-    (Partition.readRecords). So records beyond the returned mark are compared with the mark of a second Fetch. A
-    replica that then returns none is left out.
+    A broker reads the high watermark that it returns before it reads the records, which may reach up to a later mark
+    (Partition.readRecords). So if records lie beyond the returned mark (`marks`), that of a second Fetch counts. A
+    replica that then gives no mark is left out.
     """
     doubted = {place: mark for place, mark in marks.items() if _count_beyond(batches[place], mark)}
     if not doubted:

@@ -141,8 +141,9 @@ def replay_offsets(paths: Sequence[Path]) -> tuple[int, dict[OffsetKey, int]]:
     """Return the log end offset (-1 without a batch), and the committed offsets by (group, topic, partition), from one
     replica's log of `__consumer_offsets`.
 
-    `paths`: its segments in order. Offsets of a transaction count from its commit marker on, if no later record of the
-    same key was appended meanwhile. Raises OSError, and ValueError and `struct.error` for damaged batches and records.
+    `paths`: its segments in order. Offsets of a transaction count from its commit marker on, unless a commit of the
+    same key that was appended later is already in force. Raises OSError, and ValueError and `struct.error` for damaged
+    batches and records.
     """
     newest: dict[OffsetKey, tuple[int, int]] = {}
     pending: dict[int, dict[OffsetKey, tuple[int, int]]] = {}

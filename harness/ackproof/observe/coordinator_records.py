@@ -68,7 +68,7 @@ class CoordinatorRecords:
     @classmethod
     def load(cls, jars: Iterable[Path]) -> CoordinatorRecords:
         """Return a decoder with the schemas of the newest release among these jars, which knows the records of older
-        releases. Raises ValueError if no jar has the schemas, OSError if a jar cannot be read."""
+        releases. Raises ValueError if no jar has the schemas or one is no valid jar, OSError if one cannot be read."""
         schemas: list[Schema] = []
         for jar in sorted((jar for jar in jars if _JAR.fullmatch(jar.name)), key=_release):
             try:

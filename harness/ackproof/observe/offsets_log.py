@@ -263,7 +263,7 @@ class _Decoder:
             yield _Row(*head, OffsetsRecord.GROUP, epoch=-1 if value is None else value[field])
 
     def _assigned(self, value: Fields | None) -> list[tuple[str, int, int]]:
-        """Return topic, partition and assignment epoch of each partition of a member; one row of unknowns for none."""
+        """Return topic, partition and assignment epoch of each partition of a member; [('', -1, -1)] for none."""
         found = []
         # A partition that it must give up is still its own (ConsumerGroup.createAssignmentEpochValidator).
         for name in ("AssignedPartitions", "PartitionsPendingRevocation"):

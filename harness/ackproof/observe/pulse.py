@@ -28,8 +28,8 @@ class Counts(NamedTuple):
 class _Machine(NamedTuple):
     """The kernel's counters at one moment.
 
-    `at`: monotonic time in seconds. `ticks`: total, busy, stolen. `waited_us`: microseconds in which a task
-    waited, by resource; -1 if the kernel does not count them.
+    `at`: monotonic time in seconds. `ticks`: ticks of all processors in /proc/stat: total, busy, stolen. `waited_us`:
+    microseconds in which some task waited for processor, disk and memory; -1 if the kernel does not count them.
     """
 
     at: float

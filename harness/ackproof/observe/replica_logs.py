@@ -282,8 +282,8 @@ def _marker(path: Path, batch: Batch) -> int:
 
 
 def decompress(body: bytes, codec: int) -> bytes:
-    """Return the decompressed records of a batch. `body`: the bytes after the batch header. `codec`: as in `Batch`.
-    Raises ValueError and OSError for invalid data."""
+    """Return the decompressed records of a batch. `body`: the bytes after the batch header. `codec`: number of the
+    compression codec in its attributes, 0: none. Raises ValueError and OSError for invalid data."""
     if codec == 0:
         return body
     if (name := _CODECS.get(codec)) is None:

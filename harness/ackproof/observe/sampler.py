@@ -8,8 +8,8 @@ write a partition's state there, and brokers learn of it later or never.
 
 The newest view of a partition counts. A broker's metadata only moves forward, but paused or isolated brokers
 lag. The view with the higher leader epoch is newer; within an epoch, the one that changed last. A view whose
-epoch goes back belongs to the next incarnation of a deleted topic, and is newer than all earlier views. If only
-lagging brokers answer, the partition is left out of the sample.
+epoch goes back belongs to the next incarnation of a deleted topic, and is newer than all earlier views. While only
+lagging brokers answer, the partition is left out of the samples, for at most `FORGET_AFTER_LOOKS` of them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Reply:
-    """Answers of one broker in one round: its view of the metadata, its own log ends, and offsets of the partitions
-    that it leads."""
+    """Answers of one broker in one round. `view`: its metadata of the partitions. `log_ends`: log ends of its own
+    replicas. `high_watermarks`, `last_stable`: these offsets of the partitions that it leads."""
 
     view: View
     log_ends: Offsets
@@ -169,8 +169,8 @@ class Sampler(BrokerPoller[Reply]):
         )
 
     def _look_at_quorum(self) -> View:
-        """Return the newest view that the quorum answered with, without waiting, and start the next request
-        unless one is under way. The result is empty if that view is older than `QUORUM_FRESH_S` seconds."""
+        """Return the newest view that the ZooKeeper servers answered with, without waiting, and start the next request
+        unless one is under way. The result is empty if that view was requested over `QUORUM_FRESH_S` seconds ago."""
         if self._quorum is not None and self._quorum.done():
             looked, self._quorum = self._quorum.result(), None
             self._held = looked if looked[1] else self._held
@@ -180,8 +180,8 @@ class Sampler(BrokerPoller[Reply]):
         return states if time.monotonic() - began <= QUORUM_FRESH_S else {}
 
     def _ask_quorum(self) -> tuple[float, View]:
-        """Return the time of the request (seconds on the monotonic clock) and the quorum's view, which is empty
-        without an answer. Add a change of the controller to the timeline."""
+        """Return the time of the request (seconds on the monotonic clock) and the view of the ZooKeeper servers, which
+        is empty without an answer. Add a change of the controller to the timeline."""
         began = time.monotonic()
         states = self._cluster.metadata_state(self._topics)
         controller = self._cluster.controller()

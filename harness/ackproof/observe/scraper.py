@@ -40,7 +40,7 @@ Row = tuple[int, int, int, str, float]
 
 
 class Scraper(Watcher):
-    """Writes the scrapes between `start` and `stop` to the file `path`, which appears once it is complete."""
+    """Writes the scrapes between `start` and `stop` to the Parquet file `path`, which appears once it is complete."""
 
     NAME = "scraper"
     DOES = "scraping metrics"
@@ -61,7 +61,8 @@ class Scraper(Watcher):
         self._looked.wait(FIRST_WITHIN_S)
 
     def fresh(self, metric: Metric, node: int | None) -> float | None:
-        """Return the metric in the newest round of scrapes, of one node or of all nodes combined (`node` None).
+        """Return the metric in the newest round of scrapes: of one node, or (`node` None) the sum or the maximum
+        over all nodes, as the metric defines.
 
         None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if a live node that
         may have it did not answer.
@@ -96,8 +97,8 @@ class Scraper(Watcher):
         unfinished.rename(self._path)
 
     def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
-        """Ask every running node for its metrics, and return the rows of this round. A paused node cannot answer and is
-        not asked."""
+        """Ask every running node for its metrics. Return this round's rows: for each node the metric `UP`, 1 if it
+        answered, and its metrics. A paused node is not asked (`UP` 0); a dead one has no row."""
         t_ns = self._timeline.clock.now()
         requests = {}
         rows: list[Row] = []
@@ -122,8 +123,8 @@ class Scraper(Watcher):
 
 
 def _ask(exporter: Address, clock: RunClock) -> tuple[int, Mapping[str, float] | None]:
-    """Return the time of the answer, in ns since the run's start, and the metrics. The metrics are None if no answer
-    came in time or the exporter failed."""
+    """Return the time at which the request ended, in ns since the run's start, and the metrics. The metrics are None if
+    no answer came in time or the exporter failed."""
     with closing(http.client.HTTPConnection(*exporter, timeout=ANSWER_WITHIN_S)) as connection:
         try:
             connection.request("GET", PATH)

@@ -1,8 +1,9 @@
 """Fills in the Kafka builds and broker files that an experiment names, before it is checked.
 
-`newest` becomes the newest release. The path of a build or patch becomes absolute. A build gets a name, and the
-version and digest of its jars. A broker file gets its settings. A resolved case holds all of this. So a verdict
-can be repeated when the build is gone, and `replay` refuses another build.
+`kafka: newest` becomes the newest release. The path of a build or patch becomes absolute. A build gets a name, and
+the version and digest of its jars. A broker file (`settings_from`) is replaced by its path and its settings. A
+resolved case holds all of this. So a verdict can be repeated when the build is gone, and `replay` refuses another
+build.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _mapping(at: ScalarNode, entries: Mapping[str, Node]) -> MapNode:
 
 def with_broker_file(root: MapNode) -> MapNode:
     """Return the experiment with the settings of its broker file (server.properties) merged into `cluster.config`. The
-    experiment's own settings override them. Its timing is Kafka's own unless the experiment sets another."""
+    experiment's own settings override them. `cluster.timing` becomes `kafka` unless the experiment sets it."""
     cluster = root.entries.get("cluster")
     given = cluster.entries.get("settings_from") if isinstance(cluster, MapNode) else None
     settings = given.entries.get("settings") if isinstance(given, MapNode) else None

@@ -1,8 +1,9 @@
 """Cases: cell × repeat, each with its own seed and every random choice drawn before it starts.
 
-A case's seed depends only on the experiment's seed and on the case's id. The case's seed determines its random choices;
-only a storm with `pairs: all` takes the experiment's seed. So one case can be run again without the others. Settings of
-the command line override the file. On a cluster that ackproof does not own, each case has topics of its own.
+A cell is one combination of the matrix. A case's seed depends only on the experiment's seed and on the case's id. It
+determines the case's random choices; only a storm (a fault that draws others) with `pairs: all` takes the experiment's
+seed. So one case can be run again without the others. Settings of the command line override the file. On a cluster that
+ackproof does not own, each case has topics of its own.
 """
 
 from __future__ import annotations
@@ -125,10 +126,10 @@ def load(
 ) -> Plan:
     """Return the plan of an experiment file: read, and checked with every cell of its matrix.
 
-    `settings` (PATH=VALUE) override the file. `soak`: duration of the load, of which the file's load is one
-    window. `backend` and `repeat` are checked as if the file had them, so that an impossible combination is
-    refused here. Raises `InvalidExperiment` with all problems, or `BadInput` if the file cannot be read at all,
-    one of `settings` is wrong, or the file and the soak do not fit together.
+    `settings` (PATH=VALUE), `backend` and `repeat` override the file, and are checked as if the file had them, so
+    that an impossible combination is refused here. `soak`: how long the file's load is repeated, as windows of one
+    long load. Raises `InvalidExperiment` with all problems, or `BadInput` if the file cannot be read at all, one
+    of `settings` is wrong, or the file and the soak do not fit together.
     """
     file, raw = read(path)
     try:
@@ -161,8 +162,8 @@ def cases(
     other.
 
     `seed` and `repeat` override the experiment's; a storm with `pairs: all` sets the number of repeats itself. `only`:
-    names of the cases to keep (`find_cases`); None: all. Raises
-    `BadInput` for a name that selects none, a repeat below 1, or more than `MAX_CASES` cases.
+    names of the cases to keep (`find_cases`); None: all. Raises `BadInput` for a name that selects none or is
+    ambiguous, for `repeat` below 1, and if cells × `repeat` are more than `MAX_CASES`.
     """
     times = plan.spec.repeat if repeat is None else repeat
     own = plan.spec.seed if seed is None else seed
@@ -292,8 +293,8 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     """Return the case with topics that are unique to the run (`attached_topic`), for a cluster that ackproof did not
     start.
 
-    The names of topics change in roles, triggers, expectations and commands. The case's id and settings keep
-    the names of the file. Its timing becomes Kafka's own.
+    The names of topics change in producers, faults (roles, triggers, commands) and expectations. The case's id and
+    settings keep the names of the file. `cluster.timing` becomes `kafka`: what is late is judged by Kafka's defaults.
     """
     names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))
@@ -318,7 +319,8 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
 
 
 def _rename_topics(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
-    """Return a value in which every topic, and every partition `topic/0` in a text, is renamed."""
+    """Return a value in which every text that is a topic's name, and the topic in every `topic/0` within a text, is
+    renamed; keys of mappings stay. `names`: new name by old name."""
     match value:
         case str():
             if value in names:

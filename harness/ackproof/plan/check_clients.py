@@ -56,8 +56,8 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the fields below `path` (producers or consumers) that a program of the user does not support, each with the
-    reason."""
+    """Yield the fields that clients which are a program of the user (`client: {command: …}`) do not support, each with
+    the reason. `path`: path of the producers or of the consumers; the fields are relative to it."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     if path == _CONSUMERS:
         if readers.commit_every is not None:
@@ -163,7 +163,8 @@ def _beyond_share_groups(
 
 
 def check_service(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` settings under which a service under test cannot be judged. Does nothing without a service."""
+    """Report to `found` settings under which the service under test, the user's own program of `workload.service`,
+    cannot be judged. Does nothing without a service."""
     service, producers = spec.workload.service, spec.workload.producers
     if service is None or not found.sound_below(_SERVICE):
         return

@@ -72,7 +72,8 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
 
 
 class _Complaints:
-    """Receiver of a fault's conflicts, which reports each at the field of the file."""
+    """Passed to `FaultSpec.check`, which reports conflicts to it by paths relative to the fault. Each becomes a problem
+    at the field of the file, unless that has a problem already."""
 
     def __init__(self, found: Problems, body: Path) -> None:
         self._found = found
@@ -137,7 +138,8 @@ def _check_coordinator(spec: ExperimentSpec, group: str, path: Path, found: Prob
 
 
 def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
-    """Return True if the workload makes brokers create this partition of a coordinator's topic."""
+    """Return True if the topic is `__consumer_offsets` or `__transaction_state`, and the workload makes brokers create
+    this partition of it."""
     readers = spec.workload.consumers
     uses = {
         "__transaction_state": spec.workload.producers.transaction_size is not None,
@@ -207,8 +209,8 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` the faults, keys and committed starts of an experiment with `backend: model` that the
-    model cannot simulate. Does nothing for other backends."""
+    """Report to `found` what an experiment with `backend: model`, the simulated cluster, uses and the model cannot
+    simulate: faults, record keys, readers that start at committed offsets. Does nothing for other backends."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):
@@ -218,7 +220,8 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_observed(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` the observers of the experiment that its backend does not have."""
+    """Report to `found` the fields `observe.metrics` and `observe.brokers` if the experiment sets them and its backend
+    does not support them."""
     asked = {"metrics": Ability.METRICS, "brokers": Ability.ASKED}
     for name, ability in asked.items():
         where: Path = ("observe", name)
@@ -229,13 +232,13 @@ def check_observed(spec: ExperimentSpec, found: Problems) -> None:
 
 def lacks(spec: ExperimentSpec) -> str | None:
     """Return the first fault or setting of an experiment that the model cannot simulate, with the reason; None
-    if there is none. Looks at faults, keys and committed starts only."""
+    if there is none. Looks only at faults, record keys and `consumers.start: committed`."""
     return next((f"{what}: {why}" for _, what, why in _lacking(spec)), None)
 
 
 def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
-    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a storm, the
-    name is that of the kind on its menu."""
+    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a fault kind on
+    the menu of a storm, the path is that of the storm, and the name that of the kind."""
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if why := fault.not_on("model"):

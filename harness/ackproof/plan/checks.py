@@ -127,9 +127,8 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` an unsupported release, a build that the backend cannot run, and unknown feature levels.
-
-    For a release newer than all that ackproof knows, Kafka's own tool refuses wrong levels before anything is started.
+    """Report to `found` an unsupported release, a build that the backend cannot run, and unknown feature levels. Levels
+    of a release line newer than ackproof knows are left to Kafka's own tool, which refuses wrong ones before the start.
     """
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
@@ -243,8 +242,8 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Report to `found` each setting at `path` that an experiment must not set, and each node setting of `_NUMBERS`
-    whose value is no whole number. `scope`: where the settings belong: a node, a topic, a producer or a consumer."""
+    """Report to `found` each setting at `path` that an experiment must not set, and node settings whose names end as in
+    `_NUMBERS` and whose values are no whole numbers. `scope`: they belong to a node, topic, producer or consumer."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

@@ -86,8 +86,8 @@ class Problems:
     ) -> None:
         """Add a problem with the value at `path`; if `key` is True, with the name of that field.
 
-        `suggestion`: the text that the user probably meant. `part` continues `path` to the exact position, if
-        that position has no path that a user would know.
+        `suggestion`: the text that the user probably meant. `part`: keys and indexes that lead from `path` to the
+        exact position, such as the index of a list item; the message names `path` only.
         """
         self._broken.add(path)
         if self.full:
@@ -183,7 +183,7 @@ class Problems:
 
     def refuse(self, detail: ErrorDetails, path: Path) -> None:
         """Report one of pydantic's errors as a problem of the field at `path`, unless that field has a problem
-        already."""
+        already, or is missing because it was misspelt (`misspelt`)."""
         if self.full or path in self._broken:
             self.breaks(path)
             return
@@ -265,7 +265,7 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 
 def path_of(detail: ErrorDetails) -> Path:
     """Return the path of a pydantic error as the experiment file has it: without the fields `bounds` and
-    `over_repeats`, whose content a file writes next to `given`."""
+    `over_repeats` of an expectation, which have no key of their own in a file."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path

@@ -118,7 +118,7 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
 
 
 def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
-    """Warn if a fault leaves nodes down for the rest of the run, and no partition can acknowledge anything
+    """Warn if a fault leaves nodes down or paused for the rest of the load, and no partition can acknowledge anything
     without them. Does nothing if another fault may start a node again, or change a topic or a setting."""
     gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
     if not gone or begins(spec, fault) >= spec.workload.duration:
@@ -153,8 +153,8 @@ def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
 
 
 def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
-    """Return the maximum number of replicas that each partition keeps without the holders of these roles; None:
-    unknown."""
+    """Return the greatest number of replicas that a partition of the topic can still have while the nodes in the roles
+    `targets` are down; None: unknown."""
     factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
     left = []
     for role in targets:
@@ -168,7 +168,8 @@ def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic:
 
 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
-    """Return the earliest time at which a fault can begin, in seconds after the start of the workload."""
+    """Return the earliest time at which a fault can begin, in seconds after every partition has acknowledged a first
+    record (`at: 0s`)."""
     match fault.trigger:
         case TimeTrigger() as trigger:
             return trigger.at
@@ -259,8 +260,8 @@ def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: Experi
 
 
 def _build_clock(faults: Mapping[int, FaultSpec]) -> Since:
-    """Return a function for the time between two of these faults (see `Since`). A fault that follows another one
-    follows an earlier fault, so the function ends."""
+    """Return a function for the time between two of these faults (see `Since`). It follows the chain of `after`
+    triggers, which always name an earlier fault. `faults`: faults by number."""
 
     @cache
     def since(base: int | None, number: int) -> tuple[float, float] | None:

@@ -51,12 +51,12 @@ class ExpectationMatcher:
     def match(
         self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
     ) -> list[ExperimentSpec]:
-        """Return the cells, each with the expectations and the claims' expected observations that apply to it.
+        """Return the cells, each with the expectations that apply to it, also those of the file's `claims`.
 
         `choices`: the matrix's combination of each cell, in the same order. `complete` False: some cells are
-        missing, so a setting that no cell has is not reported. In the result settings are named by their full
-        paths. Reports unknown settings, quantities that no run can measure, expectations that apply to no cell,
-        and contradictions between expectations.
+        missing, so an expectation that applies to no cell is not reported. In the result settings are named by
+        their full paths. Reports the problems of expectations and claims, such as unknown settings, quantities that
+        no run can measure, expectations that apply to no cell, and contradictions between expectations.
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
@@ -184,7 +184,7 @@ class ExpectationMatcher:
 
     def path_of(self, where: Path, name: str, *, key: bool = True) -> Path | None:
         """Return the path of the setting with this name; None if there is no such setting, or several. Then a problem
-        is reported at `where` (with `key`: at the name of that field)."""
+        is reported at `where` (with `key`: at the name of that field), unless the matrix itself has a problem."""
         for paths in (self._axes, self._leaves):
             fitting = [path for path in paths if is_called(path, name) or _same(path, name)]
             if len(fitting) == 1:

@@ -194,8 +194,8 @@ def _read_cells(
 
 
 def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choice]) -> list[Problem]:
-    """Return a problem that only the cells of `choices` have, as problems at the values of the matrix that cause it. A
-    problem is returned unchanged if all cells have it, if it is at such a value already, or if no value causes it."""
+    """Return a problem that the cells of `choices` have, as problems at the values of the matrix that cause it. It is
+    returned unchanged if all cells have it, if it is at a value of the matrix already, or if no value causes it."""
     marks = {
         (node.mark.line, node.mark.column)
         for choice in matrix.choices

@@ -181,7 +181,8 @@ def _names_below(node: Node | None, above: Path) -> list[str]:
 
 
 def _find_topic_setting(path: Path, root: MapNode) -> str | None:
-    """Return the full path of a topic's setting that was written without `topics.NAME.config`; None for others."""
+    """Return the full path of a topic setting (such as `retention.ms`) that was written without `topics.NAME.config`,
+    for the topic that `path` names, else for the first topic; None for other paths, and without topics."""
     topics = root.entries.get("topics")
     first = next(iter(topics.entries), None) if isinstance(topics, MapNode) else None
     below = path[0] == "topics" and len(path) > 2
@@ -216,7 +217,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
 
 
 def _deep_match(path: Path) -> str | None:
-    """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None for none."""
+    """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None: no path does."""
     for above, names in GROUPS.items():
         there = (*above, path[-1])
         if above and "*" not in above and path[-1] in names and there not in GROUPS:
@@ -226,7 +227,7 @@ def _deep_match(path: Path) -> str | None:
 
 def override(root: MapNode, path: Path, value: Node) -> MapNode:
     """Return a copy of `root` with `value` at `path`, whose missing parents become mappings. Nodes off the path are
-    shared with `root`. If a parent on the path is a single value, the copy keeps that value."""
+    shared with `root`. If a parent on the path is a single value, or a list without that item, the copy keeps it."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result

@@ -194,9 +194,8 @@ def _read_faults(found: Problems) -> list[FaultSpec | None]:
 
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
-    """Return the faults that a storm drew, from their `FaultSpec.entry`. `storm`: number of the storm.
-    The faults get the numbers that `DRAWN_FROM` describes. Raises `InvalidExperiment` if an entry cannot be read.
-    """
+    """Return the faults that a storm drew, from their `FaultSpec.entry`. `storm`: number of the storm. The k-th fault
+    gets the number `storm` × `DRAWN_FROM` + k. Raises `InvalidExperiment` if an entry cannot be read."""
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
     faults = _read_faults(found)
     if found.problems:

@@ -53,8 +53,8 @@ class RepeatsMatcher:
         )
 
     def match(self) -> tuple[OverRepeats, ...]:
-        """Return the expectations over repeats, each with the names of its cells. An expectation with a problem is left
-        out.
+        """Return the expectations over repeats: one entry for each cell, or pair of cells that are compared, with their
+        names. An expectation with a problem is left out.
 
         Reports comparisons without a pair of cells, and expectations that a single repeat cannot show; warns of
         expectations that this number of repeats cannot decide.
@@ -172,7 +172,8 @@ class RepeatsMatcher:
         return chosen
 
     def _slots(self, items: Sequence[str]) -> Iterator[int]:
-        """Yield the positions of the matrix axes named by these items: a setting (`acks=all`) or a choice."""
+        """Yield the positions, in a `Choice`, of the options that these items name: by a setting (`acks=all`), or by
+        the name of settings that vary together."""
         for item in items:
             name, equals, _ = item.partition("=")
             path = self._expecting.path_of((), name, key=False) if equals else None

@@ -30,7 +30,8 @@ RUN_S: Final = 50.0
 
 
 def describe_fault(case: Case, fault: FaultSpec) -> str:
-    """Return one fault of a case in words: its target, the seed's draw, its trigger and its end."""
+    """Return one fault of a case in words: its target, what the seed drew (the brokers that a role may mean; of a
+    storm, the kinds that it leaves out), its trigger and its end."""
     begins = trigger_text(fault)
     if isinstance(fault, Storm):
         left_out = case.drawn[fault.number].left_out if fault.number in case.drawn else ()
@@ -142,8 +143,8 @@ def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
-    """Yield lines about pairs of fault kinds: the runs that all pairs need, their duration, and refused pairs.
-    `chosen`: number of cases of this call."""
+    """Yield lines about each cell with a storm of `pairs: all`: its pairs of fault kinds, the runs that all of them
+    need, their duration, and refused pairs. `chosen`: number of cases that this command runs."""
     for cell in plan.cells:
         if (dealt := pairs_of(cell.experiment)) is None:
             continue

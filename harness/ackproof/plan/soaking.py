@@ -46,8 +46,8 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
     """Return the experiment with its load repeated for the duration of the soak, rounded to whole windows.
 
     Each window is as long as the load of the file and repeats its faults. `file`: its name in messages. Raises
-    `BadInput` if something in the file cannot be repeated window by window, if the duration is wrong or too
-    short for a window, or if there would be more than `MAX_OF_SOAK` faults.
+    `BadInput` if something in the file cannot be repeated window by window, if the duration is wrong or at most half
+    a window, or if there would be more than `MAX_OF_SOAK` faults.
     """
     backend = root.entries.get("backend")
     ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None
@@ -129,11 +129,11 @@ def _duration(seconds: float) -> ScalarNode:
 
 
 def _shift_fault(file: str, entry: Node, windows: int, window: float, count: int) -> Node:
-    """Return a fault of the file for a later window. `windows`: number of windows before it, each of `window` seconds
-    and with `count` faults.
+    """Return a fault of the file for one window. `windows`: number of windows before it, each of `window` seconds and
+    with `count` faults.
 
     Its `at` is moved by that time; its `after` refers to the fault of the same window. Raises `BadInput` for a fault
-    that begins in a state (`when`), or after the end of its window.
+    that begins in a state (`when`), or whose `at` is not before the end of its window.
     """
     if not isinstance(entry, MapNode):
         return entry  # reported when it is read

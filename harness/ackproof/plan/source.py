@@ -287,8 +287,8 @@ class _Composer:
         return ScalarNode(value, text, mark)
 
     def _characters(self, text: str, mark: Mark) -> str:
-        r"""Return the text with JSON's surrogate pairs (`\\ud83d\\ude00`) as one character. An unpaired surrogate is
-        refused."""
+        r"""Return the text with each of JSON's surrogate pairs (`\ud83d\ude00`) as one character. Report an unpaired
+        surrogate, and return ''."""
         if not any("\ud800" <= character <= "\udfff" for character in text):
             return text
         try:
@@ -299,7 +299,7 @@ class _Composer:
 
     def _check_tag(self, event: NodeEvent, *kinds: str) -> str | None:
         """Return the kind that an explicit core tag names (`str` for the tag `!` of a scalar); None without a
-        tag. Any other tag is reported, and the result is None."""
+        tag. A tag of a kind not in `kinds` is reported, and the result is None."""
         tag = getattr(event, "tag", None)
         if tag is None or str(tag) in ("", "!") or getattr(event, "implicit", None) is True:
             return "str" if str(tag) == "!" and "str" in kinds else None

@@ -102,7 +102,8 @@ def artifact_of(jar: Path) -> str:
 def _checked(
     path: Path, found: Iterable[Path], remedy: str = "give the folder that holds libs/"
 ) -> FoundBuild:
-    """Return the build that these jars make up, sorted by file name; of two files with one name the first is used.
+    """Return the build that these jars make up, sorted by file name, without jars of tests and sources. Of two files
+    with one name the first is used.
 
     Raises `BadInput` if they are no complete Kafka build.
     """
@@ -174,7 +175,8 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """Return the files of a patch: content by path within a jar, without META-INF; for Byteman rules, only the script.
+    """Return the files of a patch: content by path within a jar, without META-INF; of Byteman rules, the script by the
+    name `RULES`.
 
     Raises `BadInput` if the patch is no jar, folder or script, or a jar that cannot be read; OSError for another file
     that cannot be read.

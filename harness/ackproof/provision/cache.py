@@ -67,7 +67,7 @@ def run_program(
     env: Mapping[str, str] | None = None,
     watch: Callable[[str], None] | None = None,
 ) -> tuple[int | None, str]:
-    """Run a program in `folder`, and return its exit status (negative: the signal that ended it) and its output.
+    """Run a program in `folder`, and return its exit status (-9: signal 9 ended it) and its output with its errors.
 
     `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`
     completes "waited for …". `env` is added to this process's environment. `watch` gets the output so far, ten times a
@@ -135,7 +135,8 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _sweep(target: Path) -> None:
-    """Remove the files of killed builders of `target`. Call with the lock held, so that no builder is running."""
+    """End the processes that killed builders of `target` left, and remove their files. Call with the lock held, so that
+    no builder is running."""
     stale = list(target.parent.glob(f"{_building(target)}*"))
     if stale:
         processes.end_children(

@@ -126,8 +126,8 @@ def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBu
     """Return the build with the version and digest of its files filled in; of a patch, only the digest. A
     published release is returned unchanged.
 
-    `image_jars`: folder of an image's jars. Raises `BadInput` if the files cannot be read, or have another version or
-    digest than `build` names.
+    `image_jars`: folder of an image's jars. Raises `BadInput` if there is no complete build or no patch, or if its
+    version or digest is not the one that `build` names; OSError if a file cannot be read.
     """
     if build.patch is not None:
         files = read_patch(Path(build.patch))
@@ -162,7 +162,7 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
     """Copy the jars of a build into the cache: a later build at that path must not change a running node. Return the
     copies.
 
-    A build without a logger gets the logger of the nearest release. `build`: the build that the case names.
+    A build without a logger gets that of the newest known release in its line. `build`: the build that the case names.
     Raises `BadInput` if the jars do not have its digest or change meanwhile, and as `kafka_jars` does.
     """
     own = found.digests()

@@ -29,8 +29,8 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
     """Return JVM flags of a small node.
 
-    They set the largest heap (`heap_bytes`), the serial collector, only the first compiler tier, and no
-    performance data file.
+    They set the largest heap (`heap_bytes`), an initial heap of at most 64 MiB, the serial collector, only the first
+    compiler tier, no performance data file, and no display.
     """
     megabytes = max(1, heap_bytes >> 20)
     return [
@@ -84,7 +84,7 @@ def class_data_archives(
 ) -> dict[Role, Path]:
     """Return the class-data archive of each role, for `-XX:SharedArchiveFile`; a combined node uses the broker's.
 
-    `make(folder)` creates the archives of all roles, once per version, Java and class path. Unusable archives
+    `make(folder)` creates `<role>.jsa` for all roles, once per version, Java and class path. Unusable archives
     are created again. Raises `ProvisionFailed` if the new archives cannot be used either, `WaitTimeout` if
     another process works on them for too long, and what `make` raises.
     """

@@ -38,11 +38,12 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
 def answered(
     evidence: Evidence, ask: Ask, bound: Bound, known: Callable[[Value], Value] = lambda value: value
 ) -> Answer:
-    """Compare the answer of a run to a question with the bound that an experiment demands.
+    """Measure the quantity of `ask` in a run, and compare it with the bound that an experiment demands.
 
     `known` adjusts the measured value before the comparison, for example widens it for a starved machine; it is not
-    called for a state. Without evidence, `Answer.holds` is None. A measured quantity whose files cannot be read is
-    unknown as well; for a state the error is raised (`BadInput`, OSError, ArrowException).
+    called for a state. `Answer.holds` is None without evidence, or if the value is not known closely enough. A measured
+    quantity whose files cannot be read is unknown; for a state the error is raised (`BadInput`, OSError,
+    ArrowException).
     """
     if ask.quantity.state is not None:
         try:
@@ -83,13 +84,14 @@ class Row:
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
-    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each partition.
+    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each partition; a
+    partition's state, such as `isr`, only for each partition.
 
     A quantity whose evidence the run did not collect (metrics, brokers' answers, fetch sources, commits,
     consumer groups) is left out. Each is measured for the whole run, and, if it can be measured in windows, for
-    the times during faults and outside of faults. A quantity about a fault, such as `time_to`, is measured for
-    each fault. `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined over all nodes. Its
-    `time_to` is the time until it is above 0.
+    the times during faults and outside of faults. A quantity that requires a fault, node, viewer or group, such as
+    `time_to`, is measured for each of them. `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined
+    over all nodes. Its `time_to` is the time until it is above 0; latencies have none.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

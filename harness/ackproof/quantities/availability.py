@@ -158,8 +158,8 @@ QUANTITIES: Final = tuple(
 class Gap(NamedTuple):
     """Time between two successive successes of one kind, in ns since the run began.
 
-    `end`: infinite if the load ended while a client waited. `sure`: the part (begin, end) in which certainly
-    nothing succeeded; None: all of it. `because`: why the bounds differ; '' for the usual reason.
+    `end`: infinite if the end was not observed. `sure`: the part (begin, end) in which certainly nothing succeeded;
+    None: all of it. `because`: why the length is not exact; '': the load ended first, or only rounds saw the gap.
     """
 
     begin: float
@@ -217,8 +217,8 @@ def _cut(begin: float, until: float) -> Gap:
 class Watched(NamedTuple):
     """Gaps of one partition, reader or cluster, and the time for which it was observed.
 
-    `since`, `until`: its first and last attempt or success, in ns; infinite for the cluster. `gaps`: the gaps in order
-    of time.
+    `since`: its first attempt or success; `until`: its last success (of a reader: attempt to commit), both in ns since
+    the run began; infinite for the cluster. `gaps`: the gaps in order of time.
     """
 
     since: float
@@ -236,7 +236,8 @@ Found: TypeAlias = Mapping[str, Watched]
 
 
 def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
-    """Return `found`. Raises `Unknown` if it is empty; `nothing` says what is missing: "nothing was sent to"."""
+    """Return `found`. Raises `Unknown` if it is empty, with the reason `nothing`, such as "nothing was sent to", and
+    the partition; without a `place` the last word is dropped."""
     if found:
         return found
     raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
@@ -261,7 +262,7 @@ def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between reads by any live reader, by partition (`orders/0`). `place`: only this partition; None:
-    all. Raises `Unknown` without a live reader, and if there is no partition to read."""
+    all. Raises `Unknown` without a live reader, and if nothing was acknowledged or read there."""
     from ackproof.quantities.ledgers import PartitionOperations
 
     ledgers = evidence.ledgers
@@ -303,8 +304,9 @@ def _not_handed(
 ) -> list[Gap]:
     """Return the gap after the last read; nothing if live readers got every record.
 
-    There is a gap if they lack an acknowledged record or, if acknowledgements carry no offset, one below the
-    high watermark. Without samples of the high watermark there may be a gap.
+    There is a gap if the highest offset that they read is below the highest acknowledged offset or, if
+    acknowledgements carry no offset, below the highest sampled high watermark − 1. Without samples of it there may
+    be a gap. Offsets that a truncation removed do not count.
     """
     if sent.done.last is None:
         return []

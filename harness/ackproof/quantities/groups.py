@@ -30,7 +30,7 @@ _OVER: Final = ("revoked", "lost", "closed")
 
 
 def _rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
-    """Return the rows of a members' ledger that `wanted` selects. Raises `Unknown` if it has no parts, OSError or
+    """Return the rows that `wanted` selects of the ledger in `folder`. Raises `Unknown` if it has no files, OSError or
     ArrowException if one is unreadable."""
     from ackproof.rundir.ledger import ledger_rows, parts
 
@@ -45,8 +45,8 @@ def _ends(evidence: Evidence, ask: Ask) -> list[GroupEnd]:
 
 
 def _first_processed(evidence: Evidence, ask: Ask) -> pa.Table:
-    """Return a table (producer, seq, processed_ns_min): the first time in ns at which the processing of each record had
-    an effect. Raises `Unknown` without deliveries."""
+    """Return a table (producer, seq, processed_ns_min): the first time in ns at which the group processed each record
+    with an effect, so not in a transaction that was aborted or is unknown. Raises `Unknown` without a ledger."""
     import pyarrow.compute as pc
 
     from ackproof.rundir.groups import ProcessingState

@@ -229,7 +229,8 @@ class Ledgers:
 
     def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
         """Return counts of the attempts of each partition whose delivery report lies within `spans` (begin, end in ns).
-        An attempt without a report counts at its send time. Partitions without attempts there are missing."""
+        An attempt without a report counts at its send time. Partitions to which nothing was sent, and of which nothing
+        was reported, within `spans` are missing."""
         if spans not in self._tallies:
             found: dict[TopicPartition, Tally] = defaultdict(Tally)
             columns = ["topic", "partition", "outcome", "error", "sent_ns", "done_ns"]

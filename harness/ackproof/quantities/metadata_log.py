@@ -16,7 +16,7 @@ class MetadataLog:
     """Records of a run's metadata log, and the states of each partition in order.
 
     `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was cleared before the
-    next record, the state has none. `hole`: what is missing in the log, in words; '' if nothing is missing.
+    next record, the state's ELR is empty. `hole`: what is missing in the log, in words; '' if nothing is missing.
     """
 
     records: Sequence[MetadataRecord]
@@ -74,7 +74,7 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 
 
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
-    """Yield a sentence for each offset of the metadata log that is missing or goes back.
+    """Yield a sentence for each place of the metadata log where offsets are missing or go back.
 
     `gapless`: True for KRaft, which writes every offset once; in ZooKeeper mode, other znodes are missing here, and one
     zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Without it, offsets may

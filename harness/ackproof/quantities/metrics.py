@@ -43,10 +43,12 @@ def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
 
 
 def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Measure the time from a fault to the first round of scrapes whose number meets the comparison of the question.
+    """Measure the time from a fault to the first round of scrapes whose number meets the comparison of the question; of
+    a counter, its increase since the last round before the fault.
 
-    The event lies between that round and the one before, or a hole before it. Raises `Unknown` if the fault was not
-    confirmed, or if the number before it is unknown or met the comparison already.
+    The event lies between that round and the one before, or in a hole before it; without such a round there is no upper
+    bound. Raises `Unknown` if the fault was not confirmed, if no round came before it, or if the number (not of a
+    counter) met the comparison already.
     """
     (life, _confirmed), found = evidence.confirmed_fault(ask.fault), _scraped(metric, evidence, ask)
     assert ask.shows is not None

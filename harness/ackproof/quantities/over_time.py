@@ -58,8 +58,8 @@ class Observations:
         """Return in words where observations are missing between the times `begin` and `end` (ns); '' if none is
         missing.
 
-        Observations are missing if two of them are more than 1 s (`HOLE_NS`) apart. `first_ns`: limit for the time
-        before the first observation.
+        Observations are missing if two successive ones are more than 1 s (`HOLE_NS`) apart. If there is none before
+        `begin` or after `end`, that time stands for it. `first_ns`: limit, in ns, of the time before the first of all.
         """
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin

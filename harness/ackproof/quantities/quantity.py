@@ -281,8 +281,8 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return a number with its unit, as text. Times from 1 s on are rounded to a millisecond, shorter times are in ms.
-    Shares, and rates below 1000, have four digits; other rates and counts are whole numbers."""
+    """Return a number with its unit, as text. Times from 1 s on are rounded to a millisecond. Shorter times (in ms),
+    shares (in %) and rates below 1000 have four significant digits; other rates and counts are whole numbers."""
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:

@@ -67,8 +67,8 @@ def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _of_bad(count: int, tally: Tally) -> Value:
-    """Return a number of failures (`count`) as a value. 0 is unknown if no attempt was in flight that could have
-    failed."""
+    """Return a number of failures (`count`) as a value. 0 is unknown if no attempt was sent or reported within the
+    time of the tally: then it shows nothing."""
     return Value.exactly(count) if count or tally.at_work else Value.unknown(_UNSENT)
 
 

@@ -32,8 +32,8 @@ class _Named:
     brokers: Ints
 
     def split_reads(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
-        """Return two masks over reads at these times: certainly fetched from broker `node`, and possibly fetched from
-        it."""
+        """Return two masks over the records read at the times `read_ns`: True in the first if a record was certainly
+        fetched from broker `node`, in the second if it may have been."""
         last = len(self.times) - 1
         first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
         end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)

@@ -162,7 +162,7 @@ def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | Non
     """Return what a metadata record did to a broker's registration, and the broker: `made`, `fenced` or `gone`. None:
     nothing.
 
-    With ZooKeeper the registration is a znode; its end is recorded as a fencing.
+    With ZooKeeper the registration is a znode; its end is recorded as a fencing, and returned as `gone`.
     """
     match record:
         case BrokerRegistered():
@@ -286,8 +286,9 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
 
 
 def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return what `numbers` computes over all partitions, by name, at each sample that knows the replicas of
-    all of them. Raises `Unknown` if there is no such sample, or no number for the node of the question."""
+    """Return what `numbers` computes for each broker or rack over all partitions, by name, at each sample time at
+    which the replicas of all of them are known (`_whole_samples`). Raises `Unknown` if there is no such sample, or no
+    number for the node of the question."""
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_samples(evidence):
         for name, number in numbers(evidence, assigned).items():

@@ -82,7 +82,7 @@ def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
 
 def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
     """Return the number of different descriptions of a partition, in each round in which all running viewers
-    answered and one of them described it."""
+    (brokers, and with ZooKeeper the znodes) answered and one of them described it."""
 
     def different(round_: BrokerRound) -> int | None:
         rows = {row for told in round_.told if (row := _row(told, place)) is not None}

@@ -63,9 +63,9 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
 
 
 def repeats_needed(demand: Demand) -> int:
-    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs; 2 for a mean
-    or a maximum. With fewer repeats no quantile or mean is shown to be inside its range.
-    """
+    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs: the sides on
+    which its range has a bound, or both in a comparison and without a range. Return 2 for a mean or a maximum. With
+    fewer repeats no quantile or mean is shown to be inside its range."""
     share = demand.statistic.share
     if share is None or demand.statistic.is_max:
         return 2
@@ -121,9 +121,10 @@ def _counts(first: int) -> Iterator[int]:
 def looks(first: int, most: int) -> list[tuple[int, float]]:
     """Return the numbers of repeats after which an expectation is tested, each with the required confidence, ascending.
 
-    `first`, `most`: smallest and largest number of repeats. A test that is repeated until it decides is wrong more
-    often than its confidence says. So an early look decides only with near certainty, and the last look gets the
-    remaining risk. Together they are wrong no more often than a single test.
+    `first`, `most`: smallest and largest number of repeats; between them, each number is twice the one before. A
+    test that is repeated until it decides is wrong more often than its confidence says. So an early look decides only
+    with near certainty, and the last look gets the remaining risk. Together they are wrong no more often than a single
+    test.
     """
     counts = [first]
     while counts[-1] < most:

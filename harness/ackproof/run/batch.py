@@ -92,8 +92,8 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuil
 
 
 def _plan_further(batch: Batch, planned: PlannedBatch, watcher: BatchWatcher) -> list[PlannedCase]:
-    """Return further repeats of the cells of expectations that are not decided yet, in run order, and add them to the
-    batch; [] without --until-decided."""
+    """Add further repeats of the cells of expectations that are not decided yet to the batch, and return them in run
+    order; [] without --until-decided, and if all are decided or have the greatest number of repeats."""
     if batch.at_most is None:
         return []
     wanted: dict[tuple[Path, int, int], dict[str, None]] = {}

@@ -132,7 +132,8 @@ class Batch:
         self.document().save(self.directory.batch_json)
 
     def conclude(self, planned: Sequence[PlannedCase], step: Step, *, simulate: bool = False) -> None:
-        """Audit these cases as one job, judge each, and write the results into `batch.json`.
+        """Audit these cases as one job, judge each and all expectations over repeats, and write the results into
+        `batch.json`.
 
         `step` is called with the name of each long step. `simulate`: also simulate each case, for the report.
         """

@@ -233,8 +233,8 @@ class CaseRun:
         return workload, driver, self.clients
 
     def _first_acks(self, workload: Workload) -> None:
-        """Wait until every partition has acknowledged something, and each member of a group has an assignment. That is
-        `at: 0s`: a fault before it would prove nothing. Waits `FIRST_ACKS_BOUND_S` s at most, then adds a note."""
+        """If there are faults, wait until every partition has acknowledged a record, and each member of a group has an
+        assignment: that is `at: 0s`. Waits at most `FIRST_ACKS_BOUND_S` s, then adds a note."""
         if not self.spec.faults:
             return
 
@@ -282,10 +282,9 @@ class CaseRun:
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
-        """Let the load go on until `done` returns True or a client or node dies. Show progress meanwhile.
-
-        `what`: what is awaited, in words. Raises `WaitTimeout` after `bound_s` seconds.
-        """
+        """Let the load go on, and show progress, until `done` returns True, a client dies or, without
+        `evidence.node_deaths`, a node dies. `what`: what is awaited, in words. Raises `WaitTimeout` after `bound_s`
+        seconds."""
         cluster, workload, sampler, clients = self.cluster, self.workload, self.sampler, self.clients
         if cluster is None or workload is None or sampler is None or clients is None:
             raise AckproofError("there is no load to watch")
@@ -334,7 +333,7 @@ class CaseRun:
             self.service.finish(cluster, self.timeline, self.run_id)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Copy facts from the nodes' logs and groups while nodes run; nothing for an attached cluster."""
+        """Collect committed offsets, replicas' logs and the metadata log while nodes run; not if attached."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]

@@ -170,7 +170,8 @@ class ClientWatch:
         return _Snapshot(now_s, sent, counts, acked)
 
     def _lagging(self, now_s: float) -> list[tuple[str, TopicPartition]]:
-        """Return each client and partition that should have made progress since the healing, and did not."""
+        """Return each client and partition that should have made progress since the healing, and did not. A reader
+        should have if records of the partition were acknowledged; for a producer see `_should_send`."""
         then, now = self._older, self._snapshot(now_s)
         return [
             (client, place)

@@ -48,8 +48,9 @@ class RunLine:
 
 
 def batches(out: Path) -> list[BatchLine]:
-    """Return the batches in a runs folder, sorted by name: their names begin with the time. Empty if there is no such
-    folder. A folder without a readable batch.json has the verdict `no batch.json`."""
+    """Return a line for each batch folder in a runs folder, sorted by name: their names begin with the time. Hidden
+    folders and links are skipped. Empty if there is no folder `out`. A folder without a readable batch.json has the
+    verdict `no batch.json`."""
     if not out.is_dir():
         return []
     found = []
@@ -94,8 +95,9 @@ _IN_WORDS: Final = {
 class CleanResult:
     """Result of `ackproof clean`: what was ended and removed, and what could not be.
 
-    `stuck`: processes that did not end, with the reason. `mounts`: unmounted file systems. `data`: removed folders of
-    broker data. `ledgers`: ledger folders to which journals were added. `rules`: removed tables of nftables.
+    `ended`: processes that ended. `stuck`: processes that did not end, with the reason. `mounts`: unmounted file
+    systems. `data`: removed folders of broker data. `ledgers`: ledger folders to which journals were added. `rules`:
+    removed tables of nftables.
     """
 
     ended: list[MarkedProcess] = field(default_factory=list)
@@ -112,7 +114,8 @@ class CleanResult:
     """Containers, networks and volumes, by kind and name."""
 
     def lines(self) -> Iterator[str]:
-        """Yield what was done as lines of text, one for each entry of a field; one line if nothing was left behind."""
+        """Yield what was done, and what could not be, as lines of text: one for each entry of each field. Yield
+        `nothing was left behind` if all fields are empty."""
         done = self.as_json()
         for name, words in _IN_WORDS.items():
             yield from (words.format(one) for one in done[name])
@@ -193,8 +196,8 @@ def _remove_containers(swept: CleanResult) -> set[str]:
 
 
 def _unmount(folder: Path, swept: CleanResult) -> bool:
-    """Unmount the file systems of nodes below a folder, and note them in `swept`. If none is left, remove their image
-    files in `folder` and return True."""
+    """Unmount the file systems of nodes below a folder. Note them in `swept`, and those that could not be unmounted as
+    failures. If all were unmounted, remove their image files in `folder` and return True."""
     done, stuck = unmount_below(folder)
     swept.mounts += done
     swept.failed += stuck
@@ -205,8 +208,8 @@ def _unmount(folder: Path, swept: CleanResult) -> bool:
 
 def _tidy(run: CaseDir, swept: CleanResult) -> bool:
     """Turn the journals of a dead run into ledger parts, unmount its disks, and remove its broker data. Note in `swept`
-    what was done and what failed. Return True if only files that are to be kept remain, or if the directory is
-    missing."""
+    what was done, what failed, and the topics that the run left on an attached cluster. Return True if only files that
+    are to be kept remain, or if the directory is missing."""
     if run.attached_json.exists():
         with contextlib.suppress(BadInput):
             attached = AttachedFile.load(run.attached_json)

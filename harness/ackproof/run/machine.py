@@ -2,7 +2,7 @@
 
 An experiment file means the same on every machine: `plan`, `validate` and every random draw ignore the machine. This
 module finds the faults that this machine cannot inject, before anything is started. Such a fault is marked as missed if
-a storm without a menu drew it, and refused otherwise.
+a storm without a `menu` (the user's choice of fault kinds) drew it, and refused otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 @cache
 def find_lack(need: Need, backend: str) -> str:
-    """Return why faults that need `need` cannot be prepared with this backend on this machine; '' if they can."""
+    """Return why this machine cannot provide what faults need (`need`, such as file systems of their own for the nodes'
+    data) on this backend; '' if it can."""
     try:
         from ackproof.cluster.doctor import describe_means
 
@@ -82,8 +83,8 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
     """Return the cases, each with its file. Faults that this machine cannot inject are marked as missed if a storm
     without a menu drew them.
 
-    Raises `BadInput` for all other faults that this machine cannot inject, each with file and line, and for a client
-    program of the user that does not exist.
+    Raises `BadInput` for all other faults that this machine cannot inject, each with its file, and with its line if
+    that is an experiment file. Also raises it for a client program of the user that is not found.
     """
     for file, case in cases:
         _find_programs(file, case)
@@ -115,7 +116,7 @@ def _refusal_text(file: Path, numbers: dict[str, int]) -> str:
     """Return the message about faults that cannot be injected: one line for each, with file and line if the case comes
     from an experiment file.
 
-    `numbers`: text about the fault → its number in the file.
+    `numbers`: text about the fault → number of its entry in the file; for a fault that a storm drew, that of the storm.
     """
     if not file.is_file():
         return "\n".join(f"{file}: {text}" for text in numbers)  # a run on disk

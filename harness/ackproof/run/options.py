@@ -28,8 +28,8 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of one call of `ackproof run`. `backend`, `seed` and `repeat` override the values in the files; None: no
-    override."""
+    """Options of one call of `ackproof run`. `files`: experiment files. `backend`, `seed` and `repeat` override the
+    values in the files; None: no override. `out`: folder in which the folder of the batch is created."""
 
     files: tuple[Path, ...]
     backend: str | None = None
@@ -79,8 +79,8 @@ class PlannedBatch:
 
     @property
     def claimed(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Yield (file, statistic) for each statistic over repeats that a claim (`claims:`) needs, if all its repeats
-        are among the cases."""
+        """Yield (file, measurement) for each measurement over repeats that a claim (`claims:`) asks for, if all its
+        repeats are among the cases."""
         yield from self._complete(lambda plan: plan.claimed)
 
     def _complete(
@@ -122,8 +122,8 @@ class PlannedBatch:
         return [(file, case) for case in in_rounds(wanted, self._seed(file))]
 
     def describe(self) -> Iterator[str]:
-        """Yield lines of text about the batch: pairs of a storm, expectations and claims over repeats, and with any of
-        these also the run order."""
+        """Yield lines of text about the batch: the pairs of fault kinds of its storms, its expectations and claims over
+        repeats, and the run order if there are such expectations or claims."""
         for plan in self.plans.values():
             yield from describe_pairs(plan, len(self.cases))
         asked = [one for _, one in (*self.over_repeats, *self.claimed)]
@@ -161,8 +161,9 @@ def plan_here(
 
 
 def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: None) -> PlannedBatch:
-    """Read and check all files, and return the cases that the options select. `warn` is called with each warning.
-    Raises `BadInput` for a wrong file or option. Nothing is started."""
+    """Read and check all files, and return the cases that the options select. Nothing is started. `warn` is called with
+    each warning; a warning of too few repeats is left out if `at_most` is set, because more can follow. Raises
+    `BadInput` for a wrong file or option."""
     found: list[tuple[Path, Case]] = []
     plans: dict[Path, Plan] = {}
     if options.attachment is not None:
@@ -259,8 +260,8 @@ def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[P
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
-    """Return the command line that repeats this batch with `seed`. `only`: repeat only the case with this id. `file`:
-    repeat only this experiment file; None: all files of the options.
+    """Return the command line that repeats this batch with `seed`. `only`: repeat only the case with this id; None: the
+    cases that the options select. `file`: repeat only this experiment file; None: all files of the options.
 
     For stored runs it is `ackproof replay` with all of them, without `seed` and `file`. Settings of an attached cluster
     that -X gave are left out, because they may be secret."""

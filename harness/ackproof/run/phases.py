@@ -45,8 +45,8 @@ class Watcher(Protocol):
         """Called after an event was written to the timeline."""
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Called a few times a second under load. `acked`, `read`: records acknowledged and read so far. `isr`: sizes
-        of the ISRs in words."""
+        """Called a few times a second under load. `acked`, `read`: records acknowledged and read so far. `isr`: text
+        about the sizes of the ISRs."""
 
 
 def trace_of(error: BaseException) -> str:
@@ -86,7 +86,8 @@ class CaseOptions:
 
 
 class Gauges:
-    """Gauges that triggers of faults compare: the clients' counters, the newest samples, and metrics.
+    """Gauges that triggers of faults compare: numbers of records acknowledged and read, the newest sample of each
+    partition, and the nodes' metrics.
 
     `scraper`: None if the run scrapes no metrics.
     """

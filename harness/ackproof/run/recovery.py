@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered. `best`: its greatest progress; `since_s`: when it came (monotonic clock)."""
+    """Something that has not recovered. `best`: highest progress; `since_s`: monotonic seconds when it got there."""
 
     found: Unrecovered
     since_s: float
@@ -75,12 +75,11 @@ def recover(
 
 
 class RecoveryWatch:
-    """Watches a cluster without load until everything has recovered or is stuck.
+    """Watches a cluster without load until everything has recovered or is stuck, or the time is up.
 
     `bounds`: seconds without progress after which something counts as stuck, by liveness class. `settle_s`: the same
     bound for everything without a class. `ends` asks brokers for the offsets of partitions; `node_logs`: folder of the
-    nodes' logs, which are searched for reasons.
-    """
+    nodes' logs, which are searched for reasons."""
 
     def __init__(
         self,
@@ -104,7 +103,8 @@ class RecoveryWatch:
         """Partition → size of its ISR, for partitions whose ISR is short although the missing replica's broker runs."""
 
     def wait(self, stop: Event | None = None, clients: Sequence[Unrecovered] = ()) -> RecoveryFile:
-        """Wait until all has recovered or is stuck. Return what has not. Raises `Interrupted` when `stop` is set."""
+        """Wait until all has recovered or is stuck, at most about twice the longest bound. Return what is stuck, with
+        the given `clients`, and as `undecided` what else has not recovered. Raises `Interrupted` when `stop` is set."""
         began = time.monotonic()
 
         def is_over() -> bool:
@@ -129,9 +129,8 @@ class RecoveryWatch:
         )
 
     def look(self, now_s: float) -> bool:
-        """Ask the cluster for its state once. Return True if nothing is left that may still recover. `now_s`: seconds
-        on a monotonic clock.
-        """
+        """Ask the cluster for its state once. Return True if nothing is left that may still recover. `now_s`: monotonic
+        time in seconds."""
         current = {
             (found.anomaly, found.topic, found.partition, found.node): (found, mark)
             for found, mark in self._find_troubles()
@@ -152,7 +151,7 @@ class RecoveryWatch:
         return now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, self._settle_s)
 
     def _may_be_stuck(self, now_s: float) -> bool:
-        """Return True if something has made no progress for half of its bound, and is not stuck yet."""
+        """Return True if something of a liveness class is not stuck yet, but made no progress for half of its bound."""
         return any(
             not self._is_stuck(trouble, now_s)
             and now_s - trouble.since_s >= self._bounds.get(trouble.found.anomaly, math.inf) / 2
@@ -170,7 +169,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield (what has not recovered, its progress: a number that grows) for all that has not. Also set `short`."""
+        """Yield (what has not recovered, its progress: a number that grows) for each. Also renew `short`."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:
@@ -312,7 +311,7 @@ class RecoveryWatch:
         return tuple(sorted(offline))
 
     def _throttled(self, found: Unrecovered) -> bool:
-        """Return True if the topic names throttled replicas, and a running broker of one has a throttle rate."""
+        """Return True if replicas of the topic are throttled and a running broker of the partition has a rate set."""
         links = self._cluster.running_links()
         topic = admin.Owner(admin.ResourceType.TOPIC, found.topic)
         named = admin.describe_config(next(iter(links.values())), topic, _THROTTLED) if links else {}
@@ -326,7 +325,7 @@ class RecoveryWatch:
         return False
 
     def _own_words(self, node: int, place: TopicPartition) -> str:
-        """Return the last line (cut) in a broker's log about the failure of a partition; '' if there is none."""
+        """Return the newest line (cut) in a broker's log about the failure of a replica; '' if there is none."""
         failed = re.compile(_FAILED.format(place=re.escape(f"{place.topic}-{place.partition}")))
         said = ""
         paths = (self._node_logs / str(node)).glob("server.log*")

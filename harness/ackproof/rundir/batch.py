@@ -71,7 +71,8 @@ class RepeatValue(Document):
 
 
 class OverRepeats(Document):
-    """An expectation over the repeats of a case, or over the repeats of two compared cases, with its result.
+    """An expectation over the repeats of one case or of two compared cases, or a measurement over them for a claim,
+    with its result.
 
     `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat, per cell. `repeats`:
     number of repeats of each cell that count: the first repeats. `confidence`: confidence of the interval, 0 … 1.
@@ -113,7 +114,7 @@ class OverRepeats(Document):
 
     @property
     def title(self) -> str:
-        """The expectation in words: `p95 of time_to(first ack, fault 1) < 6s, acks=all`."""
+        """The expectation in words: `time_to(first ack, fault 1) p95 < 6s, acks=all`."""
         whose = f"{self.experiment}: " if self.experiment else ""
         cells = "" if self.cells == ("case",) else f", {' and '.join(self.cells)}"
         return f"{whose}{self.quantity} {self.demand}{cells}"

@@ -3,9 +3,9 @@
 0                                         exactly this count
 "< 6s"                                    a value, in the unit of its quantity
 "always >= 2"                             a state, at every moment; `never`: at none
-"never < 2 during fault 1"                within a window
-"eventually == 3 by 10s after fault 1"    at some moment until then
-"settles == 3 by 10s after fault 1"       from then until the load ends
+"never < 2 during fault 1"                a state, at no moment while fault 1 is in force
+"eventually == 3 by 10s after fault 1"    a state, at a moment within 10 s of the confirmation of fault 1
+"settles == 3 by 10s after fault 1"       a state, from such a moment until the load ends
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Span(StrEnum):
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a run in which a bound is checked.
+    """The part of a run in which a bound is checked: `Span` has the kinds.
 
     `during fault N`: from the confirmation of fault N until its healing is requested. `after fault N`: from its
-    confirmation on. `fault`: the number N, else None.
+    confirmation on. `fault`: the number N; None for the other kinds.
     """
 
     span: Span = Span.WHOLE
@@ -188,8 +188,8 @@ class Bound:
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number from `low` to `high` is above an upper bound. A number below a lower bound is not
-        enough: it means only that the expectation is not demonstrated."""
+        """Return True if every number from `low` to `high` is above an upper bound (`<`, `<=` or `==`). A number below
+        a lower bound is not enough: it means only that the expectation is not demonstrated."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )

@@ -30,8 +30,8 @@ class RunClock:
 
     @property
     def offset_ns(self) -> int:
-        """Difference in ns that converts a CLOCK_MONOTONIC time into wall-clock time, if the wall clock was not set
-        since the start."""
+        """Nanoseconds to add to a CLOCK_MONOTONIC time to get wall-clock time (since the Unix epoch), if the wall clock
+        was not set since the start."""
         return self.wall_ns - self.origin_ns
 
     def now(self) -> int:
@@ -59,7 +59,8 @@ class WallClock:
         return cls(began_ns, moved if began_ns else math.inf)
 
     def written_within(self, timestamp_ms: int) -> tuple[float, float]:
-        """Return the earliest and latest time, in ns since the run began, at which a broker wrote a record.
+        """Return the earliest and the latest time at which a broker can have written a record, in ns since the run
+        began.
 
         `timestamp_ms`: the time that the broker put into the record, in ms since the Unix epoch, rounded down.
         """

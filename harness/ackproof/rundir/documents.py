@@ -88,7 +88,8 @@ class AttachedFile(Document):
 
 
 class PartitionRead(Document):
-    """The final read of one partition. `start`, `end`: log start and end offset, requested before the read.
+    """The final read of one partition. `start`: log start offset. `end`: offset before which the read ends: the last
+    stable offset, or the high watermark if a hanging transaction holds that back. Both were requested before the read.
 
     `epoch`, `epoch_after`: leader epoch before and after the read; -1: unknown. `position`: offset at which the reader
     stopped. `records`: number of records that it got; -1: unknown. `again`: number that a second reader got because the
@@ -123,8 +124,8 @@ class FinalReadFile(Document):
 
     @property
     def read_out(self) -> bool:
-        """True if the read of every partition is complete or, in a partition with records, reached the end offset
-        requested before the read. Writers may still be active then. False if there are no partitions."""
+        """True if the read of every partition is complete or, in a partition with records, reached its `end`. Writers
+        may still be active then. False if there are no partitions."""
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
@@ -144,7 +145,7 @@ class RecordCounts(Document):
 
 
 class DeletedWindows(Document):
-    """Windows that a soak deleted because nothing was found in them (`--keep`)."""
+    """Windows that a soak deleted because nothing was found in them (`--keep`). `windows`: their number."""
 
     windows: int
     records: RecordCounts
@@ -259,7 +260,8 @@ class ExpectationJudged(Document):
 
 
 class JudgedOpinion(Document):
-    """One opinion of a check of the judge. `kind`: its effect on the verdict. `text`: the opinion as a sentence.
+    """One opinion of a check of the judge. `kind`: its effect on the verdict, such as `breaks` (Kafka broke a promise),
+    `lacks` (evidence is missing) or `agrees`; `judge.opinion.Says` lists all. `text`: the opinion as a sentence.
     `numbers`: numbers in the text, by name."""
 
     check: str
@@ -330,10 +332,11 @@ class ChangedSetting(BaseModel, frozen=True):
 
 
 class Timing(BaseModel, frozen=True):
-    """The timing of the brokers. `name` is, for example, `chaos` or `Kafka's own + server.properties +
-    cluster.config`.
+    """Time-outs and intervals of the brokers. `name`: where they come from, such as `chaos` or `Kafka's own +
+    server.properties + cluster.config`.
 
-    `ignored`: settings of the broker file that ackproof sets itself or drops, by reason.
+    `changed`: those that differ from Kafka's defaults. `ignored`: settings of the user's server.properties that
+    ackproof sets itself or drops, by reason.
     """
 
     name: str
@@ -349,8 +352,8 @@ class Timing(BaseModel, frozen=True):
 
 
 def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing of (case name, timing) pairs, with its cases as text, `a; b`; '' if all have the same
-    timing."""
+    """Return each distinct timing among pairs (case name, timing), with the names of its cases as text, `a; b`; '' if
+    all cases have the same timing."""
     found: dict[str, tuple[Timing, list[str]]] = {}
     for name, timing in timings:
         found.setdefault(timing.model_dump_json(), (timing, []))[1].append(name)

@@ -165,8 +165,8 @@ offset of the marker, else -1. `member`, `number`, `generation`: of the commit t
 
 
 class CommitMetadata(NamedTuple):
-    """Metadata that a member adds to each commit, by which the records in `__consumer_offsets` identify the
-    committer."""
+    """Metadata that a member adds to each commit, by which the records in `__consumer_offsets` identify the committer:
+    number of the member, its generation or epoch at the call, and number of the commit."""
 
     member: int
     generation: int
@@ -211,8 +211,8 @@ class MemberEnd(Document):
 
 
 class OffsetsHistory(Document):
-    """Completeness of one replica's log of `__consumer_offsets`: it has all commits only if it was neither cleaned nor
-    cut.
+    """Completeness of one replica's log of `__consumer_offsets`: it has all commits only if it was neither compacted
+    nor cut at its start.
 
     `log_start`, `log_end`: its first offset and its log end offset; -1 unknown. `cleaned`: True if offsets are missing
     between its records. `reason`: why it could not be read; '' if it was.

@@ -25,8 +25,8 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """Behaviour of a client library after an error: it sends the batch again never, as a retry, or without counting a
-    retry."""
+    """What a client library does with a batch after an error: it never sends it again, sends it again as a retry, or
+    sends it again without counting a retry."""
 
     NEVER = "no"
     AS_RETRY = "as a retry"

@@ -29,12 +29,12 @@ class ComparedSide(Document):
 
 
 class ComparedDifference(Document):
-    """Ratio of a later batch to the first one; for counts the difference. `seen`, `interval`: estimate and
-    confidence interval, in words.
+    """Ratio of a later batch to the first one; for counts the difference. `seen`, `interval`: estimate and confidence
+    interval, in words.
 
-    `low`, `high`: the interval of this comparison alone. `sure_low`, `sure_high`: a wider interval; the wider
-    intervals of a page hold together with the stated confidence (Bonferroni). None: unbounded. `apart`: the
-    wider interval excludes equality.
+    `low`, `high`: the interval of this comparison alone. `sure_low`, `sure_high`: a wider interval; all wider intervals
+    of one output hold together with the stated confidence (Bonferroni). None: unbounded. `apart`: the wider interval
+    excludes equality.
     """
 
     seen: str = ""
@@ -47,8 +47,9 @@ class ComparedDifference(Document):
 
 
 class ComparedQuantity(Document):
-    """One quantity of a case in all compared batches. `sides`: its value in each batch. None: unknown. `beyond`: its
-    difference from the first batch, for each later batch."""
+    """One quantity of a case in all compared batches. `window`: the part of the run in which it is measured; '' is the
+    whole run. `sides`: its value in each batch; None: the batch does not have the case. `beyond`: its difference from
+    the first batch, for each later batch; None: a value of either is missing or unknown, or all are 0."""
 
     quantity: str
     window: str
@@ -65,8 +66,8 @@ class ComparedQuantity(Document):
 
 
 class ComparedCount(Document):
-    """A class of anomalies whose counts differ between the batches. `counts`: per batch, one number per
-    counted repeat."""
+    """A class of anomalies whose counts differ between the batches. `counts`: per batch, one number for each repeat
+    that counted the class; empty if the batch does not have the case."""
 
     anomaly: str
     counts: tuple[tuple[int, ...], ...]
@@ -112,8 +113,8 @@ class ComparedCase(Document):
 
 
 class ComparedBatch(Document):
-    """One of the compared batches. `directory`: name of its folder. `path`: path of its folder. `report`: path of its
-    HTML page. `cases`: number of its cases."""
+    """One of the compared batches. `name`: its name, or that of its folder. `directory`: name of its folder. `path`:
+    path of its folder. `report`: path of its HTML page. `cases`: number of its cases."""
 
     name: str
     directory: str
@@ -147,11 +148,13 @@ class ComparisonFile(Document):
 
 
 class TrendPoint(Document):
-    """One case in one batch, over all repeats. `wall_ns`: start of its first run, ns since the Unix epoch.
+    """One case in one batch, over all repeats. `wall_ns`: start of its first run, ns since the Unix epoch; 0: unknown.
+    `version`: Kafka version of that run.
 
-    `verdicts`: the verdicts in words, with their counts; `worst`: the worst verdict. `lost`: number of lost records,
-    None if no repeat counted them. `changed`: differences from the previous point, in words. `apart`: quantities that
-    differ from the previous point beyond their confidence interval.
+    `verdicts`: the verdicts in words, with their counts. `worst`: the worst verdict; `None` stands for a repeat without
+    one. `lost`: number of lost records; None unless all repeats counted them. `recovery`: longest gap between
+    acknowledgements. `changed`: differences of the settings from the previous point, in words. `apart`: in words,
+    whether recovery or throughput differ from the last known values beyond the confidence interval.
     """
 
     batch: str
@@ -233,7 +236,8 @@ class OpenAttempt(Document):
 
 
 class ClaimJudged(Document):
-    """The verdict on one claim (a statement about Kafka), with its evidence."""
+    """The verdict on one claim, with its evidence. `claim`: its name. `says`: the statement about Kafka. `sources`: who
+    makes that statement."""
 
     claim: str
     says: str

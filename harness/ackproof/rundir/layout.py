@@ -30,12 +30,13 @@ def safe_name(text: str) -> str:
 
 
 def client_folder(client: str) -> str:
-    """Return the name of a client's folder inside a ledger, such as `ledger/produced`."""
+    """Return the name of a client's folder, `client=<id>`, which is the same in each ledger, such as
+    `ledger/produced`."""
     return f"client={client}"
 
 
 class _PathBelow:
-    """Descriptor whose value is a path below the folder of the instance that has it."""
+    """Descriptor: in a `CaseDir` or `BatchDir` its value is the path `below`, joined to that folder's path."""
 
     def __init__(self, below: str) -> None:
         self._below = below
@@ -187,9 +188,8 @@ class CaseDir:
 
     @property
     def published(self) -> list[Path]:
-        """Findings and series files that belong to `audit.json`. Empty without an `audit.json`, so that files
-        of others are not deleted.
-        """
+        """Findings and series files that belong to `audit.json`; a later audit deletes them when it has written its
+        own. Empty without an `audit.json`: files there may belong to an audit that still runs."""
         return [*self.finding_parts, self.series] if self.audit_json.exists() else []
 
     def _published(self, name: str) -> object:

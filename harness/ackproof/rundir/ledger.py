@@ -1,9 +1,9 @@
 """The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
 
 A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its rows
-are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one). A row group has whole
-partitions, one or several small ones, so that a reader of one partition can skip most others by their statistics. The
-folder of a client that produced or read nothing has no parts.
+are sorted by topic and partition, then by seq (produced) or read_seq (consumed). A row group has whole partitions, one
+or several small ones, so that a reader of one partition can skip most others by their statistics. The folder of a
+client that produced or read nothing has no parts.
 
 After the last part the client writes `_END` (see `rundir.parts`).
 """
@@ -288,8 +288,9 @@ def _row_groups(lengths: Sequence[int]) -> list[int]:
 
 
 def _sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows sorted by partition, as row groups of a file: of one partition, or of some that have few rows.
-    Rows of a partition keep their order. A table without rows gives one empty row group."""
+    """Yield the rows sorted by partition, as row groups of a file: of some small partitions, of one, or a piece of one
+    with more than `_GREATEST_GROUP` rows. Rows of a partition keep their order. A table without rows gives one empty
+    row group."""
     parts = group_rows(table, ["topic", "partition"])
     places = sorted(parts)
     ordered = pa.concat_tables([parts[place] for place in places] or [table])

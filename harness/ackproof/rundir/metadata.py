@@ -53,11 +53,11 @@ class TopicRemoved(MetadataEntry):
 
 
 class PartitionChanged(MetadataEntry):
-    """State of a partition after a PartitionRecord (3) or PartitionChangeRecord (5).
+    """State of a partition after a PartitionRecord (3) or PartitionChangeRecord (5). `leader` -1: no leader.
 
     The epochs are derived as in org.apache.kafka.metadata.PartitionRegistration.merge: each change increments the
-    partition epoch, and each change that names a leader increments the leader epoch. `changed`: fields that this
-    record names.
+    partition epoch, and each change that names a leader increments the leader epoch. `changed`: fields that this record
+    names.
     """
 
     kind: Literal["partition"] = "partition"

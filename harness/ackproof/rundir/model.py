@@ -247,7 +247,8 @@ class PredictedGroupClass(Document):
 
 
 class PredictionFile(Document):
-    """`prediction.json`: which anomalies can happen with these settings and faults. Times are in seconds."""
+    """`prediction.json`: which anomalies can happen with these settings and faults. `states`: number of states that the
+    search visited. `seconds`: duration of the search."""
 
     classes: tuple[PredictedClass, ...] = ()
     rules: str = ""
@@ -335,10 +336,10 @@ class WorstSeed(Document):
 
 
 class ShrunkSchedule(Document):
-    """The smallest fault schedule that still shows an anomaly at one seed.
+    """A fault schedule, as small as a search found, that still shows an anomaly at one seed.
 
-    `what`: the quantity that shows it. `value`: its number under this schedule. `before`: number of faults of
-    the full schedule. `runs`: number of schedules tried.
+    `what`: the quantity that shows it. `value`: its number under this schedule. `before`: number of faults of the full
+    schedule. `runs`: number of schedules tried.
     """
 
     seed: int

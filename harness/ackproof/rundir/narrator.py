@@ -99,7 +99,7 @@ def describe_event(event: Event) -> str:
 
 
 def tell_event(event: Event) -> str:
-    """Return an event as a sentence with its subject, without its time."""
+    """Return an event as a sentence with its subject, without its time. The event must have a subject."""
     if event.kind in (EventKind.NODE_DIED, EventKind.CLIENT_DIED):
         return describe_event(event)
     if event.kind is EventKind.NODE_STARTED:

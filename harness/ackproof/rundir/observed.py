@@ -126,10 +126,10 @@ class ServedReplica(Document):
 
     `log_end`: log end offset of that replica, requested just before the fetch. `fetch`: error code of a consumer's
     Fetch, 0 none; the Fetch returned `records` records and `high_watermark`. `beyond`: number of records at or above
-    the high watermark of the following answer, because a broker takes the mark before it reads
-    (Partition.readRecords). `produce`: error code of a Produce request whose batch has a broken checksum. Such a
-    batch is never appended: a leader answers CORRUPT_MESSAGE, another broker answers NOT_LEADER_OR_FOLLOWER before it
-    checks the batch.
+    the high watermark that a second Fetch returned, because a broker takes the mark before it reads
+    (Partition.readRecords). `produce`: error code of a Produce request whose batch has a broken checksum. Such a batch
+    is never appended: a leader answers CORRUPT_MESSAGE, another broker answers NOT_LEADER_OR_FOLLOWER before it checks
+    the batch.
     """
 
     topic: str

@@ -29,8 +29,8 @@ class ReadPhase(IntEnum):
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the command. A batch exits with the first that applies: any FAIL, any harness failure, any
-    INCONCLUSIVE, PASS."""
+    """Exit codes of the command. BAD_INPUT: a file or an option is wrong. A batch exits with the first that applies:
+    any FAIL, any harness failure, any INCONCLUSIVE, PASS."""
 
     PASS = 0
     FAIL = 1

@@ -9,7 +9,7 @@ _TEXT: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 
 
 def internal(topic: str) -> bool:
-    """Return True for Kafka's internal topics: `__consumer_offsets`, `__transaction_state`, …"""
+    """Return True for names that begin with `__`, as those of Kafka's internal topics do: `__consumer_offsets`, …"""
     return topic.startswith("__")
 
 

@@ -2,8 +2,8 @@
 
 `_END` says that the client closed, and lists its parts: `{"parts": [{"name", "rows", "first", "last", "bytes",
 "sha256"}, …]}`. `first` and `last` are the least and greatest seq of a produced part, or read_seq of a consumed part.
-An empty `_END`, which other tools may write, lists nothing. Data sets (Arrow, Spark) skip names that begin with an
-underscore. Earlier versions wrote `END`, which is still read.
+An empty `_END`, which other tools may write, lists nothing. `_DELETED` lists parts that were deleted during the run.
+Data sets (Arrow, Spark) skip names that begin with an underscore. Earlier versions wrote `END`, which is still read.
 
 The files are plain JSON, parsed without pydantic, which would cost each Spark worker 0.1 s.
 """
@@ -73,8 +73,8 @@ class PartEnd(NamedTuple):
 
     @classmethod
     def parse(cls, fields: Mapping[str, object]) -> PartEnd:
-        """Return the part that a JSON object of `_END` describes. Raises TypeError if a field is missing or has another
-        type."""
+        """Return the part that a JSON object of `_END` describes. Raises TypeError if a field is missing, unknown or of
+        another type."""
         part = cls(**fields)  # type: ignore[arg-type]
         for name, value in part._asdict().items():
             if type(value) is not (str if name in ("name", "sha256") else int):
@@ -157,7 +157,7 @@ def has_end(folder: Path) -> bool:
 
 
 def _end_file(folder: Path) -> Path:
-    """Return the path of `_END`. The file need not exist."""
+    """Return the path of `_END`, or of `END` if only that exists. Neither need exist."""
     return next((folder / name for name in ENDS if (folder / name).exists()), folder / END)
 
 

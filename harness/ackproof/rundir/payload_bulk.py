@@ -137,8 +137,8 @@ class Decoded:
 
 
 class BulkDecoder:
-    """Decodes lists of values of one run, with the same result as `payload.decode` for every value. Values in JSON
-    (`payload.wrap`) are decoded only if the first value of the list that is no tombstone is one.
+    """Decodes lists of values of one run, with the same result as `payload.decode` for every value. A list has values
+    in JSON (`payload.wrap`) throughout or not at all: the first that is no tombstone decides.
 
     `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: '', these names, and
     other names seen so far.

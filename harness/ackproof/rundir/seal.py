@@ -47,9 +47,9 @@ def seal(run: CaseDir, run_id: str) -> None:
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """Return every change of sealed files since the end of the run, one sentence each; empty without changes. A missing
-    or unreadable file is a change too, and so is an unreadable seal. A missing seal is one if `case.json` says that the
-    run has a seal; else the result is empty, as for runs of older versions."""
+    """Return every difference between the run's files and its seal, one sentence each; empty without any. A changed,
+    missing, unreadable or new file is a difference, and so is an unreadable seal. A missing seal is one if `case.json`
+    says that the run has a seal; else the result is empty, as for runs of older versions."""
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed

@@ -37,10 +37,11 @@ class InstanceEnd(Document):
 
 
 class ServiceFile(Document):
-    """`observed/service.json`. `ends`: high watermark of each input partition when the producers had stopped.
+    """`observed/service.json`. `committed`: offsets that the service's group has committed. `ends`: (topic, partition,
+    high watermark) of its input when the producers had stopped.
 
-    `output_ends`: high watermark of each output partition when the output was read. `problem`: why the output could not
-    be read completely; '' if it could.
+    `output_ends`: the same of its output when the output was read. `problem`: why the output could not be read
+    completely; '' if it could.
     """
 
     instances: tuple[InstanceEnd, ...] = ()

@@ -81,8 +81,8 @@ class PhaseBegan(EventDetail):
 
 
 class FaultAsked(EventDetail):
-    """A fault is requested. `nodes`: the nodes that its role resolved to. `left_out`: kinds that a storm does not draw.
-    `done`: the effect on its targets, as a participle."""
+    """A fault is requested. `role`: its target, in words; `nodes`: the nodes that had this role then. `done`: the
+    effect on its targets, as a participle. `left_out`: kinds of faults that a storm leaves out (`swarm`)."""
 
     KIND = EventKind.FAULT_ASKED
     kind: str = ""

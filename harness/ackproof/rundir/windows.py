@@ -72,7 +72,7 @@ class WindowFile(Document):
     `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`: findings by
     class. `live`: new reads of live readers. `followed`: records that were read back. `open`: acknowledged attempts at
     offsets that were not read yet. `late`: live reads of offsets of earlier windows, which the audit at the end covers.
-    `pinned`: by producer, the chunks of its seqs with open attempts.
+    `pinned`: by producer, the numbers of the parts with its open attempts or lost records.
     """
 
     format: Literal[1] = 1

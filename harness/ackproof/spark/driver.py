@@ -74,8 +74,9 @@ def spark_settings(
     value.
 
     `folder`: folder for Spark's temporary files. `java_options` returns further options of the driver's JVM; it is
-    called only if the user set none. `sql`: remote executors run SQL operators in their JVMs, not only Python tasks.
-    Within spark-submit, or with PYSPARK_SUBMIT_ARGS, the given settings are returned alone.
+    called only if the user set none. `sql`: remote executors run SQL operators in their JVMs, which therefore keep
+    Spark's options; without it they get options for JVMs that only start Python tasks. Within spark-submit, or with
+    PYSPARK_SUBMIT_ARGS, the given settings are returned alone.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)
@@ -193,8 +194,8 @@ def archive_options(java: Java, progress: Progress) -> str:
     """Return JVM options for a class-data archive (AppCDS), which a separate process makes once per pyspark and Java.
 
     The archive holds parsed and linked classes and halves the start time. Return '' if the JVM cannot use one, for
-    example with a folder of settings on its class path, or if it could not be made. The JVM ignores an archive that
-    does not fit.
+    example because files in Spark's folder of settings put that folder on the class path, or if it could not be made.
+    The JVM ignores an archive that does not fit.
     """
     if not java.sharing or any(_conf_dir().glob("*")):
         return ""

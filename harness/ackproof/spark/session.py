@@ -137,7 +137,7 @@ def spark_context(
 
 @contextmanager
 def _without_numpy() -> Iterator[None]:
-    """Stop py4j from checking each argument for numpy types, as no argument has one.
+    """Within the `with` block, keep py4j from checking each argument for numpy types, as no argument has one.
 
     For this check pyspark's two converters would import pandas and its testing tools: one second of processor time.
     """

@@ -29,11 +29,11 @@ _PACKAGE = Path(ackproof.__file__).parent
 
 
 def code_archive() -> Path:
-    """Return the path of a zip with this package and those that offer SQL views, made once per version in the
-    cache folder.
+    """Return the path of a zip with the package ackproof and the installed packages that offer SQL views, made once per
+    version in the cache folder.
 
-    Tasks may also import numpy and Arrow. Each module is stored with its compiled form for this Python, which saves
-    0.2 s at each worker's start. Another Python ignores that form.
+    Tasks may also import numpy and Arrow. Each module is stored with its compiled form for this Python, which saves 0.2
+    s at each worker's start. Another Python ignores that form.
     """
     folder = cache_root() / "spark"
     folder.mkdir(exist_ok=True)
@@ -121,9 +121,8 @@ _HELP = " (PYSPARK_PYTHON or --conf spark.pyspark.python=… says which Python t
 
 
 def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed:
-    """Return an `AuditFailed` (code 2) with the cause in one line, taken from a Java or Python stack trace.
-    `what`: the start of that line.
-    """
+    """Return an `AuditFailed` (code 2) with the cause in one line, taken from a Java or Python stack trace. `what`: the
+    start of that line. If a worker's Python lacks a module or has another version, the line says that instead."""
     text = str(error) or type(error).__name__
     for pattern, line in _UNFIT.items():
         if found := re.search(pattern, text):
@@ -132,7 +131,8 @@ def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed
 
 
 def extract_cause(text: str) -> str:
-    """Return the cause in a Java or Python stack trace, in one line."""
+    """Return the cause in a Java or Python stack trace: its last and first error and its first line, joined, at most
+    500 characters; `no reason given` if the text is empty."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     errors = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
     return " / ".join(dict.fromkeys([*errors[-1:], *errors[:1], *lines[:1]]))[:500] or "no reason given"

@@ -9,7 +9,7 @@ Each produced record gets a header `ackproof` with its identity; its value stays
     partition  i32   the partition that was asked for, -1 where a partitioner chose
     topic_len  u16
     topic      topic_len bytes, UTF-8
-    crc        u32   CRC-32 of all before it, the key and the value, each behind its length (-1: none)
+    crc        u32   CRC-32 of all before it, and of key and value, each after its length as i64 (-1: none)
 """
 
 from __future__ import annotations
@@ -75,12 +75,11 @@ def or_unknown(number: int | None) -> int:
 
 @dataclass(slots=True)
 class Attempt:
-    """One produce call. Times are nanoseconds since the run's start; -1 unknown.
+    """One produce call. Times are nanoseconds since the run's start. -1 is unknown, also for `partition` and `offset`.
 
     `known`: True once its delivery report or an exception arrived. `code`, `error`: error code and text of the report.
     `taken`: False if the client library had no room or no metadata for it. `transaction`: number of its transaction;
-    -1: none.
-    `given_up`: its transaction was aborted.
+    -1: none. `given_up`: its transaction was aborted.
     """
 
     producer: int
@@ -238,8 +237,9 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """Record a delivery report. `code`: error code, 0 for none. `error`: text of the error. `offset`: None if the
-        report has no offset. `resend_after_s`: age in seconds from which the library may have sent the record twice."""
+        """Record a delivery report. `code`: error code, 0 for none. `error`: text of the error. `partition`: -1 if the
+        report has none. `offset`: None if the report has none. `resend_after_s`: age in seconds from which the library
+        may have sent the record twice."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:

@@ -183,7 +183,8 @@ class AuditedProducer(AuditedClient[Producer]):
 
     def settle(self, timeout_s: float) -> None:
         """Flush; after `timeout_s` seconds purge the remaining records, whose outcome stays unknown. Raises `BadInput`
-        if records have no report although the library waits for none."""
+        if records have no report although the producer has none left to deliver: it reports errors only, or a delivery
+        callback raised."""
         try:
             if self._real.flush(timeout_s):
                 self._real.purge()

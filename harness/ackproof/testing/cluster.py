@@ -132,12 +132,10 @@ class KafkaCluster:
         assignment: Iterable[Iterable[int]] | None = None,
         config: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        """Create a topic with the fields of experiment files; return when all partitions have a leader and a
-        full ISR.
+        """Create a topic with the fields of experiment files; return when all partitions have a leader and a full ISR.
 
-        `replication_factor` None: the default of experiment files. `assignment`: brokers of each partition's
-        replicas, from which `partitions` follows. Raises `BadInput` for fields that an experiment file may
-        not have.
+        `replication_factor` None: the default of experiment files. `assignment`: brokers of each partition's replicas,
+        from which `partitions` follows. Raises `BadInput` for fields that an experiment file may not have.
         """
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:
@@ -201,10 +199,11 @@ class KafkaCluster:
 
     @contextmanager
     def fault(self, kind: str, *whom: object, **fields: object) -> Iterator[tuple[int, ...]]:
-        """Inject any fault of the catalogue: confirmed when the block begins, healed and confirmed when it ends.
+        """Inject a fault of the given kind: confirmed when the block begins, healed and confirmed when it ends.
 
-        `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with
-        `from: clients`; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Yields the nodes hit.
+        `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with `from: clients` in
+        an experiment file; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Yields the nodes
+        hit.
         """
         number, seed = len(self._lives) + 1, self._random.getrandbits(63)
         case = read_fault(self._wanted, self.topics, kind, whom, fields, number, seed)
@@ -311,7 +310,9 @@ class KafkaCluster:
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
-        """Heal the faults that hold these nodes, and repair nodes that no fault holds."""
+        """Heal the faults that hold these nodes (None: all nodes in `state`), and repair nodes that no fault holds, as
+        the healing of a fault `kind` does. Raises `BadInput` if a node is not in `state`, or if there is none. `word`:
+        name of the call."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")
@@ -358,9 +359,8 @@ class KafkaCluster:
         return kind(number=len(self._lives) + 1, target=role, trigger=TimeTrigger(0.0))
 
     def _nodes(self, target: Target) -> tuple[int, ...]:
-        """Return the nodes of a target: a role such as `leader(orders/0)`, or node ids. Raises `BadInput` if
-        there is none.
-        """
+        """Return the nodes of a target: a role such as `leader(orders/0)`, or node ids. Raises `BadInput` if there is
+        none."""
         if isinstance(target, str):
             try:
                 role = Role.parse(target)

@@ -29,7 +29,7 @@ PASSED: Final = pytest.StashKey[bool]()
 
 def session_of(config: pytest.Config) -> PluginSession:
     """Return the plugin's session of this pytest process, which the first call creates. Raises `BadInput` if this
-    machine has no UTF-8 locale and needs one."""
+    machine has no UTF-8 locale, and the current folder or an argument is not ASCII."""
     if _SESSION not in config.stash:
         from ackproof.base.environment import use_utf8_in_children
         from ackproof.testing.items import PluginSession

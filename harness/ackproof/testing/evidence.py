@@ -87,7 +87,8 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
 def _describe(
     cluster: KafkaCluster, topics: set[str]
 ) -> tuple[tuple[TopicPartition, ...], Mapping[str, int]]:
-    """Return the partitions of these topics, and the replication factor of each topic. Unknown topics are missing."""
+    """Return the partitions of these topics, and the replication factor of each topic. Topics that the cluster does not
+    have are missing. Raises `WaitTimeout` if none exists, or if one that this test created is not described in time."""
     known = set(topics)
 
     def look() -> dict[TopicPartition, int] | None:

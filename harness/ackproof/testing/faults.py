@@ -84,8 +84,7 @@ class FaultBlock:
             error.add_note(str(trouble))
 
     def end(self, *, awaited: bool = True) -> None:
-        """Wait until the driver has nothing of the fault pending, heal the fault, and confirm the healing. A fault that
-        ends by itself is pending until it has ended.
+        """Wait until a fault that ends by itself has ended, heal the fault, and confirm the healing.
 
         A second call does nothing. Raises `AckproofError` if it is not healed. With `awaited=False` the fault is healed
         at once without confirmation, because the cluster is about to stop.

@@ -88,8 +88,9 @@ def note_end(item: pytest.Item, report: pytest.TestReport, error: BaseException 
 
 
 def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
-    """Make and return a new folder below `home` for a test, different from those of other tests, xdist workers and
-    earlier runs. Without `keep_all`, a folder that the last run of the test left is replaced."""
+    """Make and return a new folder below `home` with the name of the test. If another test or xdist worker that runs
+    has that folder, a number is added. A folder that an earlier run left is replaced; with `keep_all` it is kept, and a
+    number is added."""
     name = safe_name(test)[:_LONGEST]
     alive = {Path(entry.case_dir) for _, entry in read_entries()}
     for number in itertools.count(1):

@@ -1,7 +1,8 @@
 """Audited clients of kafka-python: they record every attempt of a KafkaProducer and every read of a KafkaConsumer.
 
-Their serializers and deserializers work as before; the ledger records the bytes. kafka-python may send a record again
-for as long as it tries, so none of its errors is definite: a record with an error is indeterminate.
+Their serializers and deserializers work as before; the ledger records the bytes. A record that `send` refuses has
+failed: it was never sent. kafka-python may send any other record again for as long as it tries, so that an error of its
+future is not definite: the record is indeterminate.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class AuditedKafkaProducer(AuditedClient["KafkaProducer"]):
         self._real.abort_transaction()
 
     def settle(self, timeout_s: float) -> None:
-        """Flush for at most `timeout_s` seconds, and wait a second more for reports. Records without an outcome by then
-        stay indeterminate."""
+        """Flush for at most `timeout_s` seconds; if that is enough, wait up to a second more for reports. Records
+        without an outcome by then stay indeterminate."""
         with suppress(KafkaTimeoutError):
             self._real.flush(timeout_s)
             with suppress(WaitTimeout):  # a record is done a moment before its report is served

@@ -94,10 +94,10 @@ class Ledger:
 
         Heals the cluster, flushes the producers, waits until all is at rest (at most `settle_s` seconds), reads the
         topics of this ledger back and audits them. Raises AssertionError for two reasons. (a) Acknowledged records are
-        gone, moved or damaged, or records are there that had failed: Kafka, as it is configured, broke a promise.
-        (b) Records are missing whose delivery failed or is unknown, and which were not given up (`gave_up`): the code
-        under test swallowed the error. Raises `EvidenceMissing` if the evidence is not enough, `NodeDied` if a node
-        died by itself.
+        gone, moved or damaged, records are there that had failed, or two reads of an offset differ: Kafka, as it is
+        configured, broke a promise. (b) Records are missing whose delivery failed or is unknown, and which were not
+        given up (`gave_up`): the code under test swallowed the error. Raises `EvidenceMissing` if the evidence is not
+        enough, `NodeDied` if a node died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
@@ -168,8 +168,8 @@ class Ledger:
     def processed(self, message: Any, *, group: str | None = None) -> None:  # noqa: ANN401 — of any client library
         """Note that the code under test has processed this message, which a consumer of this ledger returned.
 
-        `group`: the consumer's group; needed unless all consumers of this ledger with a group are in the same one,
-        else raises `BadInput`. Raises TypeError for an object that is no message.
+        `group`: the consumer's group; None: the only group in which consumers of this ledger are. Raises `BadInput` for
+        None if they are in several groups or in none, TypeError for an object that is no message.
         """
         __tracebackhide__ = True
         mark_processed(self._book, message, group)

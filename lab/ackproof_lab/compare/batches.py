@@ -46,12 +46,11 @@ def compare(
     gate: Gate | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ComparisonFile:
-    """Compare the first batch with each of the others. `statistic`: over the repeats of a case. `gate`: limit
-    to apply. `step` is called with a sentence on the progress.
+    """Compare the first batch with each of the others. `statistic`: computed over the repeats of a case. `gate`: limit
+    to apply; None: none. `step` is called with a sentence on the progress.
 
-    Cases are matched by their experiment's name and settings. If every batch has one case, these are matched.
-    Raises `BadInput` for fewer than two folders, and for one without a readable `batch.json`.
-    """
+    Cases are matched by their experiment's name and settings. If every batch has one case, these are matched. Raises
+    `BadInput` for fewer than two folders, and for one without a readable `batch.json`."""
     if len(directories) < 2:
         raise BadInput("give two batches or more to compare")
     files = [BatchFile.load(BatchDir(one).batch_json) for one in directories]
@@ -97,9 +96,8 @@ def compare(
 
 
 def _case(name: str, groups: Sequence[Group | None], statistic: Statistic, sure: float) -> ComparedCase:
-    """Compare one case over the batches (None: a batch without it). `sure`: confidence of each wider
-    interval, chosen so that all of them hold together with 95 %.
-    """
+    """Compare one case over the batches (None: a batch without it). `sure`: confidence of the interval that decides
+    whether a difference is certain, chosen so that all these intervals hold together with 95 %."""
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values)
     expected = {key for group in there if group.file for key in expected_of(group.file)}
@@ -125,7 +123,8 @@ def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[
 
 
 def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
-    """Return True if any value occurs in different shares of the repeats of two batches."""
+    """Return True if a value occurs in a larger share of the repeats in one batch than in another. `sides`: the values
+    of the repeats, by batch."""
     shares = [{one: Fraction(number, len(side)) for one, number in Counter(side).items()} for side in sides]
     return any(one != shares[0] for one in shares)
 

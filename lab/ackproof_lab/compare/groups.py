@@ -66,13 +66,11 @@ def expected_of(file: CaseFile) -> dict[Asked, tuple[Ask, Window]]:
 
 @dataclass
 class Group:
-    """All repeats of one case in one batch. `entries`, `runs`: each repeat in `batch.json`, and the absolute
-    path of its run.
+    """All repeats of one case in one batch. `entries`: the entry of each repeat in `batch.json`. `runs`: the absolute
+    path of each repeat's run.
 
-    `values`: per quantity that any repeat has, a value for each repeat that could be measured. `unknown`: an
-    unknown value, with the reason, for each other repeat. `file`: `case.json` of the first repeat that has
-    one.
-    """
+    `values`: per quantity that any repeat has, a value for each repeat that could be measured. `unknown`: an unknown
+    value, with the reason, for each other repeat. `file`: `case.json` of the first repeat that has one."""
 
     entries: list[BatchCase] = field(default_factory=list)
     values: dict[Asked, list[Value]] = field(default_factory=dict)

@@ -101,7 +101,8 @@ def _points(points: Sequence[tuple[str, Group]], sure: float) -> Iterator[TrendP
 
 
 def _changed(before: Group, now: Group) -> Iterator[str]:
-    """Yield each setting that changed between two batches, in words, the Kafka version first."""
+    """Yield each setting that changed between two batches, in words, the Kafka version first: at most three, then the
+    number of the others."""
     old, new = settings_of(before), settings_of(now)
     if not old or not new:
         return

@@ -36,11 +36,10 @@ def run_gate(
 ) -> GateResult:
     """Run every experiment file on every Kafka version, and compare the others with the first.
 
-    If one of them cannot be planned, nothing is started, and the result has the problems. If a run fails, its column
-    has the error, and the other versions run all the same. `kafka`: values of
-    `cluster.kafka`; empty: those of the files. `fail_on`: limit such as `slower:20%`, which requires two
-    versions; None: no limit.
-    """
+    If a file cannot be planned on a version, nothing is run, and the result has only the columns of such versions, with
+    their problems. If a run fails, its column has the error, and the other versions run all the same. `kafka`: values
+    of `cluster.kafka`; empty: those of the files. `fail_on`: limit such as `slower:20%`, which requires two versions;
+    None: no limit."""
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []
     limit: Gate | None = None

@@ -72,10 +72,9 @@ def _attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -
 
 
 def first_copies(read: Rows) -> Rows:
-    """Return one row (columns of `HIGHEST`) for each distinct record of `read`: its copy in an earlier
-    window. The offsets are artificial and below all others, so that each record that is found again is a
-    duplicate.
-    """
+    """Return one row (columns of `HIGHEST`) for each distinct record of `read`; earlier windows had found these
+    records. The row stands for the copy found there. Its offset is artificial and below all others, so that the record
+    found now counts as a duplicate."""
     rows = read.sorted_by("producer", "seq")
     rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
     count = len(rows)
@@ -91,9 +90,8 @@ def first_copies(read: Rows) -> Rows:
 def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
     """Return produced rows and final rows of earlier windows that this window needs for comparison.
 
-    `highest`: each producer's records with the highest seq (`highest_of`). `again`: first copies of records
-    that were found again (`first_copies`). They replace rows of `highest` about the same records.
-    """
+    `highest`: each producer's records with the highest seq (`highest_of`). `again`: first copies of records that were
+    found again (`first_copies`). Where both have a row about the same record, that of `again` is used."""
     known = Identities(again["producer"], again.ints("seq"))
     highest = highest.take(known.find(highest["producer"], highest.ints("seq")) < 0)
     rows = concat_rows([highest, again], HIGHEST)
@@ -126,20 +124,18 @@ def last_reads(live: Rows) -> Rows:
 
 
 def next_reads(live: Rows) -> Rows:
-    """Return the first read of each reader and assignment. A gap between the last read and this one shows
-    skipped records.
-    """
+    """Return the first read of each reader and assignment in `live`, the reads after the window. A gap between a
+    reader's last read and this one shows skipped records."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     return rows.take(group_starts([rows["reader"], rows["assignment"]]))
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Return two records of each producer: the present one with the highest seq, and the acknowledged one
-    with the highest seq. One row if they are the same.
+    """Return two records of each producer: the one with the highest seq of all that were found, and the one with the
+    highest seq of those that were also acknowledged. One row if they are the same.
 
-    The offset of a row is that of the lowest copy. `before`: the result for earlier windows. `there`:
-    attempts whose records this window found. `read`: final rows of this window.
-    """
+    The offset of a row is that of the lowest copy. `before`: the result for earlier windows. `there`: attempts whose
+    records this window found. `read`: final rows of this window."""
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
     at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))

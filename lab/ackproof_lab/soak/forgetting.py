@@ -1,7 +1,7 @@
 """Deletion of old windows while a soak goes on (`--keep`): those without findings, the oldest first.
 
-Their records are deleted from the logs by the leaders (DeleteRecords), and their parts from the ledgers, each recorded
-in `_DELETED` before. Deletion stops for good at the first window with a finding: it and the one before, whose
+Leaders delete the records of a window from the logs (DeleteRecords); then its parts of the ledgers are deleted, each
+after an entry in `_DELETED`. Deletion stops for good at the first window with a finding: it and the one before, whose
 acknowledgements may be missing, are kept, and all later ones. It also stops at the first window with live reads of
 earlier windows (a reader went back or was restarted): only the audit at the end checks these, and it needs the records.
 """
@@ -26,9 +26,8 @@ from ackproof.rundir.windows import WindowFile, WindowTask, window_dir, window_j
 class Forgetting:
     """Deletes the ledger parts and the records of windows without findings, except the newest `keep` windows.
 
-    `ends(partitions)` asks brokers for leader and log bounds of these partitions. `links()` returns a connection
-    to each running broker, by its id.
-    """
+    `ends(partitions)` asks brokers for leader and log bounds of these partitions. `links()` returns a connection to
+    each running broker, by broker id."""
 
     def __init__(
         self,
@@ -58,11 +57,10 @@ class Forgetting:
 
     def forget(self) -> None:
         """Delete the windows before the newest `keep`, the oldest first, until a window or the one after it has a
-        finding. Delete nothing if the newest window has live reads of earlier ones.
+        finding or is incomplete. Delete nothing if the newest window has live reads of earlier ones.
 
         Each deletion is noted in the timeline. One that a broker refuses or does not answer is noted, and tried again
-        with the next window. Raises OSError for a file that cannot be written.
-        """
+        with the next window. Raises OSError for a file that cannot be written."""
         if self._kept and self._kept[-1][0].late:
             return  # live reads of unknown earlier windows: stop for good
         while len(self._kept) > self._keep and all(_is_clean(file) for file, _ in self._kept[:2]):

@@ -9,10 +9,9 @@ receive yet. A window's bounds separate rows that belong together, so some state
   be found.
 
 The passes also need rows of earlier windows, the *context*: each producer's record of the highest seq, the live reads
-around the range, and the first copies of records that are found again, before all offsets. Findings on context are left
-out. The counts of all windows together are those of one audit of everything, except for losses after a record's window:
-these are found at the end.
-"""
+around the range, and the first copies of records that are found again, at artificial offsets below all others. Findings
+on context are left out. The counts of all windows together are those of one audit of everything, except for losses
+after a record's window: these are found at the end."""
 
 from __future__ import annotations
 
@@ -120,9 +119,9 @@ class LedgerProgress:
     """
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
-        """Return a mask of the identities (producer, seq; parallel arrays) that may still be written to the
-        ledger: producers count their sends slightly late. All are False in the last window.
-        """
+        """Return a mask of the records (producer, seq: parallel arrays) whose attempts may still be written to the
+        ledger: the part for their seq is not there yet. Up to `chunk_rows` seqs above `sent` count too, because
+        producers count their sends slightly late. All are False in the last window."""
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
             mine = (producer == number) & (seq >= 0) & (seq < self.sent.get(number, 0) + self.chunk_rows)
@@ -132,12 +131,12 @@ class LedgerProgress:
 
 @dataclass
 class WindowCounts:
-    """Result of the audit of one window. `counts`: findings by class. `ends`: offset up to which each partition was
-    audited. `reached`: offset up to which all live readers have read it. `carried`: state for the next window.
+    """Result of the audit of one window. `counts`: findings by class. By partition: `ends`, the offset up to which it
+    was audited; `reached`, the offset up to which all live readers have read it; `carried`, the state for the next
+    window.
 
     `flaws`: how often the follower went back or skipped offsets. `unledgered`: number of records that were read back,
-    but that no producer's ledger has. `late`: number of live reads of offsets before this window.
-    """
+    but that no producer's ledger has. `late`: number of live reads of offsets before this window."""
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
@@ -339,11 +338,9 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """Return what this partition knows about records that were read in other partitions, as input for
-    `resolve_share`.
+    """Return what this partition knows about records that were read in other partitions, as input for `resolve_share`.
 
-    A record that is acknowledged after its window counts as present.
-    """
+    A record whose attempt a later window decides counts as present."""
     foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")
     foreign = foreign.take(group_starts([foreign["producer"], foreign["seq"]]))

@@ -1,9 +1,9 @@
 """Process that audits one window: ``python -m ackproof_lab.soak.window ORDER.json``.
 
-It reads the parts that the order names and the state of the window before. It writes `findings.parquet`, the state for
-the next window, and `window.json` last. It changes no input, so an interrupted audit can be repeated. It is a separate
-process with low priority, so that a soak's memory does not grow and the cluster loses little processor time.
-"""
+The file is a `WindowTask`. The process reads the ledger parts that it names, and the state of the window before. It
+writes `findings.parquet`, the state for the next window, and `window.json` last. It changes no input, so an interrupted
+audit can be repeated. It is a separate process with low priority, so that a soak's memory does not grow and the cluster
+loses little processor time."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """The windows of a soak: closed one after the other while the load goes on, read back, audited and reported at once.
 
 A window closes when its time is over and each partition has a full ISR again, or after half a window anyway. It ends at
-the offset up to which every in-sync replica has the log. A separate reader, the follower, reads from the end of the
-previous window up to this offset. The soaker then waits until the clients' ledgers have everything that was sent by
-then, and starts a process that audits the window (`window`).
+the high watermark of each partition. A separate reader, the follower, reads from the end of the previous window up to
+this offset. The soaker then waits until the clients' ledgers have everything that was sent by then, and starts a
+process that audits the window (`window`).
 
 A window that cannot be closed or audited is reported, and its range is included in the next. The last window closes
-with the final read.
-"""
+with the final read."""
 
 from __future__ import annotations
 

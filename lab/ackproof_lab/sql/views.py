@@ -122,7 +122,7 @@ class Views(dict[str, DataFrame]):
         return name, rows, ", ".join(self[name].columns)
 
     def partly(self, statement: str) -> list[str]:
-        """Return a sentence for each run without rows in a view that the statement names."""
+        """Return a sentence for each run that has no rows in a view which the statement names."""
         there = [name for name in self if re.search(rf"\b{name}\b", statement, re.IGNORECASE)]
         return [f"no {name} of {why}" for name in there for why in self.lacks[name]]
 

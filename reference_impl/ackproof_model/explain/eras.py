@@ -95,8 +95,8 @@ class Era:
         return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 
     def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
-        """Return the forbidden step if clean successors truncated records acknowledged with acks=all; else
-        None.
+        """Return the forbidden step if clean successors truncated `count` records acknowledged with acks=all; else
+        None. `old`: their leader epoch. `new`: the epoch that took over their offsets. `offset`: the lowest of these.
 
         Such records are below the high watermark, so clean successors have them, unless a disk lost records.
         """

@@ -81,7 +81,8 @@ def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> 
 @dataclass(frozen=True)
 class _Place:
     """State of explaining the losses of one partition. `era`: its present incarnation; without leader epochs if its
-    topic is deleted."""
+    topic is deleted. `every`: its acknowledged rows. `by_interval`: mask of those without an offset that `intervals`
+    explains."""
 
     account: Account
     era: Era

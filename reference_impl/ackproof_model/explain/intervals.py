@@ -90,8 +90,8 @@ def disturbances(
 
 
 def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
-    """Yield each deletion of the topic as a disturbance. It removes all records, and later ones until the leader knows
-    of it."""
+    """Yield each deletion of the topic as a disturbance. It removes all records of that incarnation, and records that
+    are sent later until the leaders surely know the next incarnation (to the end of the run if there is none)."""
     for number, life in enumerate(lives):
         if life.removal is not None:
             again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER - learns
@@ -131,8 +131,9 @@ def _elections(
 
 
 def _sent_ns(observed: Observed, place: TopicPartition, start: int | None) -> int:
-    """Return when the last of the records below an offset was sent, in ns since the run's start, by the timestamps of
-    the final read; `NEVER` if that is not known."""
+    """Return when the last of the records below offset `start` was sent, in ns since the run's start, by the timestamps
+    of the final read. `NEVER` if that is not known: `start` is None, no such record was read, or timestamps may be
+    times of appends."""
     if start is None or not observed.stamped_when_sent(place.topic):
         return NEVER
     offsets, stamps = timestamps(observed.final_rows, place)
@@ -143,12 +144,13 @@ def _sent_ns(observed: Observed, place: TopicPartition, start: int | None) -> in
 def _appended_ns(
     samples: Sequence[Sample], reign: LeaderEpoch, until_ns: int, start: int | None = None
 ) -> int:
-    """Return the time in ns up to which a leader surely appended what it was sent; its start as leader if no later time
-    is known. `start`: leave out samples from the first with a log end above this offset on.
+    """Return a time, in ns since the run's start, until which the leader of epoch `reign` surely appended what it was
+    sent; the begin of that epoch if no later time is known. `until_ns`: later samples are not used. `start`: neither is
+    the first sample with a log end above this offset, nor any after it.
 
-    The samples show when its log grew. A sample has a broker's newest answer, and a broker is asked again only after
-    its answer. So the log grew after the sample that precedes the first sample with the shorter end.
-    """
+    The time comes from rises of the sampled log end. A sample has a broker's newest answer, and a broker is asked again
+    only after its answer. So the answer with the lower end was given after the sample before the first one that shows
+    it, and the log grew later still."""
     surely = before = shorter = reign.begin_ns
     ended = -1
     for sample in samples:
@@ -215,12 +217,12 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """Find sequences of missing records that were acknowledged without an offset.
+    """Find sequences of missing records that were acknowledged without an offset. `rows`: the partition's acknowledged
+    records.
 
     Return them (`why` is '' for a sequence that no event explains), and a mask of the explained rows: by a disturbance,
     or by their producer's end. `around`: disturbances of the partition. `unread`: by producer, a sentence on bytes that
-    no broker had read at its close (`left_unread`).
-    """
+    no broker had read at its close (`left_unread`)."""
     explained = np.zeros(len(rows), np.bool_)
     found: list[UnplacedLoss] = []
     for producer in np.unique(rows.producer[rows.missing & (rows.offset < 0)]).tolist():

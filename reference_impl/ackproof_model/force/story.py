@@ -107,12 +107,11 @@ IMPOSSIBLE: Final = "it is impossible"
 
 
 def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[Story, str] | str:
-    """Search a counterexample for an anomaly class in a case; return it with the name of its rules.
+    """Search for a counterexample of an anomaly class in the model of a case; return it with the name of its rules.
 
     If none is found, return the reason as text: `IMPOSSIBLE` if none exists. The smaller models that the model of the
     case's first topic contains are searched first, then that model itself. The counterexample is the shortest of the
-    first model that has one. `max_states`: limit of each of these searches; None: the usual limit.
-    """
+    first model that has one. `max_states`: limit of each of these searches; None: the usual limit."""
     if anomaly not in EXPLORED:
         return f"a rule answers for {anomaly}, and no story"
     (topic, *_) = case.experiment.topic_names()

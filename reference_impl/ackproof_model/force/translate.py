@@ -226,10 +226,9 @@ class _Translation:
     def _abandon_entries(
         self, action: Action, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        """Yield the script entries for a request that its follower has dropped while the script held it back.
-
-        It passes and is refused if its leader is still the same; else its connection is closed.
-        """
+        """Yield the script entry for a request that its follower has dropped while the script held it back: if the
+        follower still has the same leader, the request passes and is refused. Otherwise yield nothing: the follower has
+        closed the connection."""
         was, _ = changed[f"fetch of {action.actor}"]
         if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, action.broker) == was.leader:
             yield {"fetch": action.broker}
@@ -300,7 +299,9 @@ class _Translation:
 
     def _expected(self, state: State) -> dict[str, Data]:
         """Return the state that a script step is to wait for: what a script can observe of the model's `state`. Brokers
-        in `_starting` are left out; while there are any, so are leader, epoch, ISR, ELR, `fenced` and `down`."""
+        in `_starting` are left out; while there are any, so are leader, epoch, ISR, ELR, `fenced` and `down`. Believed
+        epochs and high watermarks are left out for brokers in `_ahead` and without a role; unless the class is
+        `diverged`, high watermarks also for followers, and for leaders until they reach the start of their epoch."""
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

@@ -62,11 +62,10 @@ class Answer(Document):
 
 
 class Answers(Document):
-    """The answers for a scope, by anomaly class. `states`: number of states visited, in this world and in the
+    """The answers for a scope, by anomaly class. `states`: number of distinct states found, in this world and in the
     smaller ones that it contains. `bound`: limit of that number.
 
-    `exhausted`: the limit was not reached, and no class is unknown.
-    """
+    `exhausted`: False if a limit ended the search before every class was decided."""
 
     classes: dict[str, Answer]
     states: int
@@ -84,15 +83,15 @@ _known: dict[str, Answers] = {}
 def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
     """Return the answers for a scope, from the cache or by searches, which fill the cache.
 
-    `max_states`: limit of all searches together, in this world and the smaller ones. It is checked after slices of
-    8192 states.
-    """
+    `max_states`: limit of all searches together, in this world and the smaller ones. It is checked after slices of at
+    most 8192 states."""
     found = remembered(scope, max_states)
     return found if found is not None else _keep(scope, _worked_out(scope, max_states))
 
 
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
-    """Return the cached answers of a search limited to at most `max_states` states; None if the cache has none."""
+    """Return the cached answers of a search with the limit `max_states`, or with a lower limit that was enough to
+    decide every class. None if the cache has none."""
     for bound in (None, max_states):
         key = _key(scope, bound)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
@@ -203,9 +202,9 @@ _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Yield the smaller scopes of two brokers that a scope of three brokers contains, each with a sentence on
-    what happened to the third broker before. An incident of the scope is used up for the third broker. Yields
-    nothing for a scope of another number of brokers."""
+    """Yield the smaller scopes of two brokers that a scope of three brokers contains, each with a sentence on what
+    happened to the third broker before. Its end or fencing uses up one incident of the scope's budget. Scopes with a
+    budget of only two ends come first (`_TWO_ENDS`). Yields nothing for a scope of another number of brokers."""
     if scope.brokers != 3:
         return
     two = [

@@ -30,7 +30,7 @@ MOST_RECORDS: Final = 2
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """Incidents of a case as the `budget` of a search, limited to numbers that can be searched."""
+    """Incidents of a case as the `budget` of a search: of each kind at most as many as the model has brokers."""
 
     budget: Budget
     faults: tuple[str, ...]
@@ -59,8 +59,8 @@ def rules_for(case: Case, topic: str) -> Rules:
 
 
 def code_for(case: Case) -> Rules:
-    """Return the protocol rules of the cluster's release and feature levels, without any topic's settings. Raises
-    ValueError for a release without rules."""
+    """Return the protocol rules of the cluster's release and of its feature level for eligible leader replicas, without
+    any topic's settings. Raises ValueError for a release without rules."""
     level = case.experiment.cluster.features.get(ELR)
     return rules_of(rules_name(case), elr=None if level is None else level > 0)
 

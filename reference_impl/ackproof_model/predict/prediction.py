@@ -89,9 +89,8 @@ def predict_run(
 
     The run directory is read and not changed. `seen`: classes that the run shows; if one of them stays unknown, the
     search is repeated with a higher limit. `explore(case, run, states)` predicts the classes that replication decides,
-    and visits at most that number of states; None: the search of this module. Raises `BadInput` for a broken timeline
-    or metadata log.
-    """
+    and visits at most that number of states; None: the search of this module. Raises `BadInput` for a broken metadata
+    log, OSError or ArrowException for another file that cannot be read."""
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)
     if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
@@ -124,7 +123,8 @@ def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
 
 
 def _evidence(run: CaseDir) -> tuple[list[Event], tuple[MetadataRecord, ...]]:
-    """Return a run's timeline, and its metadata log (() if it has none). Raises `BadInput` for broken files."""
+    """Return a run's timeline without its broken lines, and its metadata log (() if it has none). Raises `BadInput` for
+    a broken metadata log, OSError if the timeline cannot be read."""
     events, _ = read_timeline(run.timeline)
     return list(events), tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
 

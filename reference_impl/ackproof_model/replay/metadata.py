@@ -220,8 +220,8 @@ class _Replay:
         lives[-1].history.append(moment(cause, clean=clean))
 
     def _leaving(self, record: PartitionChanged) -> set[int]:
-        """Return the nodes that ended soon after this record was written, within the longest time that a controlled
-        shutdown takes."""
+        """Return the nodes that the harness ended soon after this record was written: within 30 s, the longest time
+        that a controlled shutdown takes."""
         first, last = self.observed.written_within(record.timestamp_ms)
         return {
             event.node
@@ -259,8 +259,8 @@ class _Replay:
             )
 
     def _removed(self, record: TopicRemoved) -> None:
-        """End the incarnations of a deleted topic's partitions in the account. If nobody requested the deletion, it is
-        added as a forbidden step."""
+        """End the incarnations of a deleted topic's partitions in the account. The deletion is added as a forbidden
+        step if the topic is one of the experiment's and no fault that deletes it had been requested."""
         t_ns = self.observed.t_ns(record.timestamp_ms)
         by = deleted_by(self.observed, record.topic, record.timestamp_ms, self.deleted)
         if by is not None:

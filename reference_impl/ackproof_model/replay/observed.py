@@ -221,7 +221,8 @@ class Observed:
 
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
-        """Fault number → start and end in ns since the run's start; the end of the run for a fault that did not end."""
+        """Fault number → times of its request and of its end, in ns since the run's start; the end of the run for a
+        fault that did not end."""
         last = self.events[-1].t_ns if self.events else 0
         return {
             number: (life.asked, last if life.over is None else life.over)
@@ -247,7 +248,8 @@ class Observed:
 
 def observe(run: CaseDir, case: Case) -> Observed:
     """Read a run directory. A missing metadata log, samples or replicas' logs are no error: `lacks` of the result names
-    them. Raises `BadInput` for broken files."""
+    them. Broken lines of the timeline and the samples are skipped. Raises `BadInput` for another broken file, OSError
+    if the timeline or the samples cannot be read."""
     lacks: list[str] = []
     records: tuple[MetadataRecord, ...] = ()
     if run.metadata_log.exists():
@@ -292,8 +294,8 @@ class Moment(NamedTuple):
     """State of a partition from the time `t_ns` on (ns since the run's start). `offset`: offset of its record in the
     metadata log.
 
-    `cause`: the step, in words. `clean`: False if the leader was elected from outside of ISR and ELR.
-    """
+    `cause`: the step, in words. `clean`: False if the leader was elected from outside of ISR and ELR, or if earlier
+    changes are missing in the log."""
 
     t_ns: int
     offset: int

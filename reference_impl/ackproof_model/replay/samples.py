@@ -176,11 +176,11 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """Yield a forbidden step for the first epoch that began below a high watermark of an earlier one: with
-    any acks, a leader from the ISR has all records below it.
+    """Yield a forbidden step for the first epoch that began below a high watermark of an earlier one: with any acks, a
+    leader from the ISR has all records below it. An unclean election between the two excuses an epoch, and so does a
+    fault that may have removed records from a leader's disk.
 
-    The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch.
-    """
+    The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch."""
     told = [sample for sample, _ in current if sample.leader != NO_LEADER]
     for epoch, start in sorted({(entry.epoch, entry.start) for one in replicas for entry in one.epochs}):
         earlier = [sample for sample in told if sample.leader_epoch < epoch]

@@ -275,8 +275,9 @@ def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
 
 
 def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
-    """Yield the steps in which replicas leave the ISR, unless they are its last, and lead no longer, in ZooKeeper mode
-    (ReplicaStateMachine.doRemoveReplicasFromIsr)."""
+    """Yield the steps, in ZooKeeper mode, in which replicas leave the ISR
+    (ReplicaStateMachine.doRemoveReplicasFromIsr). If the leader is one of them, the partition has no leader afterwards.
+    The last member of an ISR stays in it."""
     going = set(old.isr) - set(after.isr)
     for gone in (going, {old.leader}, going | {old.leader}):
         if not gone & set(old.isr):

@@ -1,10 +1,9 @@
 """Model of a consumer group: two members, one partition with a few records, a coordinator and its offsets log.
 
-A batch is one record. Incidents (`GroupIncidents`) are kinds, not numbers: each happens as often as it can,
-so what is not found is impossible however often. Of epochs only the order counts, and replicated records that
-nobody reads again are compacted at once, so the world is finite. A pause needs no step of its own: a paused
-member is one that has not learned yet what the coordinator decided.
-"""
+A batch is one record. Incidents (`GroupIncidents`) are kinds, not numbers: each may happen any number of times, so a
+finding that the search does not reach is impossible whatever that number is. Only the order of epochs is kept, and
+replicated records that nobody reads again are compacted at once, so the world is finite. A pause needs no step of its
+own: a paused member is one that has not learned yet what the coordinator decided."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ class _World(CoordinatorSteps):
 
     def moves(self, state: WorldState, finding: Finding | None) -> Iterator[Move]:
         """Yield each possible step with the state after it. A step that breaks an invariant also leads to a final state
-        with the finding."""
+        with the finding. From such a state (`finding` is not None) no step is possible."""
         if finding is not None:
             return
         for actor, text, after, findings in self._steps(state):

@@ -113,8 +113,8 @@ def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Cl
 
 
 def _same(one: Log, other: Log) -> bool:
-    """Return True if two logs hold the same batches, their epochs with batches are equal, and all other epochs begin at
-    the log end."""
+    """Return True if two logs hold the same batches, their epochs up to that of the last batch are equal, and all later
+    epochs begin at the log end."""
     if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
         return False
     written, unwritten = _epochs(one)

@@ -278,10 +278,10 @@ def _requests_after(before: Request | None, after: Request | None, under_way: ob
 
 
 def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """Yield the states from which a step of a counterexample may start: a broker with its fetch in flight.
-    First the state as it is; but a request that the broker would not send now becomes `Late`, and no fetch,
-    or a late request that can have no effect, becomes the broker's next request. Then, if an answer is in
-    flight and the broker runs, the state after it has taken the answer."""
+    """Yield what a broker and its `fetch` in flight, in the plain model, can be in the model with `fusing`. First the
+    broker as it is: no request, or one without effect, becomes the broker's next request; another one that it would not
+    send now becomes `Late`. Then, if an answer is in flight and the broker runs, the broker after it took the answer,
+    with its next request."""
     now = next_request(broker)
     if isinstance(fetch, Request):
         yield broker, Late(fetch) if fetch != now and _counts(rules, fetch) else now
@@ -352,8 +352,8 @@ def _feeding(
     memory: Process,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Yield the one step in which a leader answers a request and the follower takes the answer. It exists only if the
-    request changes nothing at the leader."""
+    """Yield the one step in which leader `own` answers a request of `other`, which takes the answer. It exists only if
+    the request changes nothing at the leader and is not refused."""
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)
@@ -376,8 +376,8 @@ def _feeding(
 def _void(
     own: int, other: int, leader: Process, log: Log, process: Process, late: UnderWay
 ) -> Iterator[Move]:
-    """Yield the step that drops a late request which its leader will refuse, because it is down or in a later leader
-    epoch."""
+    """Yield the step that drops a late request of `other` which leader `own` will refuse, because it is down, in a
+    later leader epoch, or a follower in the same one."""
     if not isinstance(late, Late) or late.request.leader != own:
         return
     role, epoch = leader.role, late.request.leader_epoch

@@ -100,11 +100,10 @@ def _ends(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
 def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata:
     """Return the leader's image, reduced to what the leader still reads of it.
 
-    Kept are the partition without the fields that only the controller reads, and the leader's own incarnation. Of
-    another broker it reads whether it may join, and its incarnation if it is in the ISR. A fenced or stopping broker
-    may not join whatever its incarnation, until a newer image says otherwise. Without the rule `fencing` that state is
-    dropped.
-    """
+    Kept are the partition without the fields that only the controller reads, the leader's incarnation, and the other
+    brokers' registrations. Of a fenced or stopping broker outside of the ISR, present or proposed, only that it is
+    fenced is kept: it may not join whatever its incarnation, until a newer image says otherwise. Without the rule
+    `fencing` only incarnations are kept."""
     image, partition = process.image, process.partition
     members = {*partition.isr, *(leader.pending or ())}
 
@@ -228,10 +227,8 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
 
 
 def _of_answer(value: object) -> Hashable:
-    """Return the part of a cell that `_late_answer` depends on: the answer, and its leader's epochs.
-
-    A refusal has no effect on a dead leader.
-    """
+    """Return the part of a cell that `_late_answer` depends on: the answer, and its leader's epochs. None for a broker
+    without a role: the group `connection` drops its answers."""
     if isinstance(value, Process):
         return value.role and (value.role.epoch, isinstance(value.role, Leader) and value.partition.epoch)
     return value if isinstance(value, Altered) else None

@@ -134,8 +134,8 @@ class CoordinatorSteps:
         yield from self._with_target(left, who, text)
 
     def _with_target(self, state: WorldState, who: str, text: str) -> Iterator[Step]:
-        """Yield the step `text` of `who`, once for each owner that the assignor of KIP-848 may choose; without a
-        choice, once."""
+        """Yield the step of actor `who` with the sentence `text`: once for each member that the assignor of KIP-848 may
+        choose as owner; once, as it is, for classic groups and without members."""
         targets = choices(state.group, self.rules) if self.rules.protocol is GroupProtocol.CONSUMER else ()
         for owner in targets:
             group = assign(state.group, owner, self.rules)

@@ -41,7 +41,7 @@ class GroupIncidents(NamedTuple):
 
 
 class Stage(IntEnum):
-    """Progress of a member with the record at or before its position."""
+    """Progress of a member with the record before its position; in COMMITTED, with the record at its position."""
 
     IDLE = 0
     HANDED = 1

@@ -111,7 +111,7 @@ def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) ->
     """Yield the steps in which a broker's process is killed, or its machine loses power, and with it records that were
     not flushed.
 
-    After either, the checkpointed high watermark may be older than the one in memory.
+    Without the rule `checkpointed_at_once`, the checkpointed high watermark may then be older than the one in memory.
     """
     broker = Broker(own, log, process)
     if process.up and budget.kills:
@@ -226,9 +226,8 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
 
 
 def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
-    """Return the groups in which a controller fails during a decision, and in which a broker repeats its
-    unanswered request.
-    """
+    """Return the groups in which a controller fails during a decision (if the scope has `failovers`), and in which a
+    broker repeats its unanswered request. None without the rule `fencing`."""
     if not scope.rules.fencing:
         return
     if scope.budget.failovers:

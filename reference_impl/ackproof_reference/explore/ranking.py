@@ -10,8 +10,8 @@ So states of different histories become one state. Some of them have more budget
 state only if no other one, found as early, has as much of every budget (`Model.frugal`): whatever is possible with less
 budget is possible with more, in as many steps.
 
-A search continues from one of all equal states, from none that another one dominates, and from no end.
-"""
+So the search continues from one of all equal states; not from a state that another one equals with as much or more of
+every budget; and not from a state that fulfils an end (`Model.ends`)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ Ranks = Mapping[int, Mapping[int, int]]
 
 
 def occurring_epochs(cell: int, value: Hashable) -> int:
-    """Return the epochs in a value of the cell with index `cell` as a bit set: epoch e of kind k is bit k *
-    FIELD + e.
+    """Return the epochs in a value of the cell with index `cell` as a bit set: epoch e of kind k is bit k * FIELD + e.
 
-    The kinds are LEADER, LEADING, PARTITION and BROKER. Raises ValueError for an epoch of FIELD or above.
-    """
+    The kinds are LEADER, LEADING, PARTITION and, for broker n, BROKER + n - 1. Raises ValueError for an epoch of FIELD
+    or above."""
     bits = 0
 
     def noted(kind: int, epoch: int) -> int:
@@ -84,7 +83,7 @@ def replace_epochs(cell: int, value: Hashable, ranks: Ranks) -> Hashable:
 
 
 class _Renaming:
-    """Replaces every epoch in a cell's value by its rank."""
+    """Replaces every epoch in a cell's value by `new(kind, epoch)`."""
 
     def __init__(self, new: Callable[[int, int], int]) -> None:
         self._new = new
@@ -231,8 +230,8 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Cache: counters of a packed state (its bits in `mask`) → differences. Each of them, added to the state, gives a
-    state that is the same but has more budget left; every such state is covered."""
+    """Cache: budget counters of a packed state (`state & mask`) → numbers. Adding one of them to the state gives the
+    same state with more budget left; together they give all such states."""
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()

@@ -274,12 +274,11 @@ class Search:
         following: int,
         ahead: list[list[tuple[int, int]]],
     ) -> None:
-        """Restore a saved search. `states`: its packed states in the order in which they were found.
-        `places`: for each of them the index of its parent in `states`.
+        """Restore a search from its packed `states`, in the order in which they were found. `places`: for each of them
+        the index of its parent in `states`.
 
-        The last `this + following` states are not visited yet: the rest of the present level, then the next level.
-        `ahead`: states of later levels (`Search.ahead`).
-        """
+        `this`, `following`: how many states at the end are the present level (of a saved search, the part that is not
+        visited yet) and, after it, the next level. `ahead`: states of later levels (`Search.ahead`)."""
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
         self.level = states[len(states) - following - this : len(states) - following]

@@ -103,8 +103,8 @@ _UNSEATS = (
 def seats(scope: Scope) -> Iterator[End]:
     """Yield the ends that rule out lost and vanished records, because one leader keeps leading.
 
-    Yields nothing for acks=0, or without the reduction `fusing`.
-    """
+    Yields nothing for acks=0, or without the reduction `fusing`; for releases before KIP-101 only the ends with a
+    leader."""
     if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
@@ -274,7 +274,8 @@ def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
 
 
 def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
-    """Return True if a broker cannot become leader, or its log has all acknowledged and read records."""
+    """Return True if a broker cannot become leader, or its log has all acknowledged and read records. False during a
+    reassignment, and after the named leader was asked to stop."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
     if is_reassigned(partition) or asked_to_go:

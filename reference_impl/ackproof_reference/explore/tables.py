@@ -21,7 +21,8 @@ FIRST_WIDTH = 12
 
 
 class _Counters:
-    """Packing of a cell of counters. Each counter has its own bits, so that a group can read only some of them."""
+    """Packing of a cell of counters: a named tuple of numbers that only count down. Each counter has its own bits, so
+    that a group can read only some of them."""
 
     def __init__(self, first: Hashable) -> None:
         record: Any = first
@@ -138,10 +139,9 @@ def places_of_parents(seen: dict[int, int]) -> array[int]:
 
 
 class AtOnce(NamedTuple):
-    """A group whose step is taken at once, with a cache.
+    """A group whose step is taken at once (`Group.at_once`), with a cache.
 
-    `memo`: bits of the group's cells (selected by `mask`) → number to add to a packed state; 0: no step.
-    """
+    `memo`: bits of the group's cells (selected by `mask`) → number to add to a packed state; 0: no step."""
 
     mask: int
     memo: dict[int, int]
@@ -291,8 +291,8 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Return the plain differences, and the others by the groups that may have a step at once after them.
-        Equal lists share one object."""
+        """Return the differences (`plain` and some of `steps`) after which no group can have a step at once, and the
+        other ones of `steps`, listed together by these groups. Equal lists share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:

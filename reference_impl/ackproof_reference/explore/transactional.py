@@ -95,11 +95,10 @@ none.
 
 
 def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:
-    """Return the model of transactions: a coordinator, two partitions, and `clients` clients that have not
-    begun.
+    """Return the model of transactions: a coordinator, two partitions, and `clients` clients that have not begun.
 
-    `in_turn`: number of transactions of each client, one after the other. Classes of findings: `CLASSES`.
-    """
+    `in_turn`: number of transactions of each client, one after the other. `bounds`: how many moves of the coordinator
+    and repeated markers may happen. Classes of findings: `CLASSES`."""
     groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:
         log = _LOGS + partition
@@ -164,11 +163,10 @@ def _asks(
     text: str,
     then: Callable[[Transaction], _App],
 ) -> Iterator[Move]:
-    """Yield the step in which a client asks the coordinator: if it is granted, `then` gives the client's next state;
-    otherwise it may be fenced.
+    """Yield the step in which a client asks the coordinator (`ask`: the coordinator's step). If it is granted, `then`
+    gives the client's next state; otherwise the client may be fenced.
 
-    A deposed coordinator (`old`) grants only requests for which it need not write to its log.
-    """
+    A deposed coordinator (`old`) grants only requests for which it need not write to its log."""
     name = f"client {number}"
     after, error = ask(coordinator)
     if error is Error.NONE:

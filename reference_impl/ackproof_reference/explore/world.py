@@ -41,8 +41,7 @@ def world(scope: Scope) -> Model:
     """Return the model of a scope: one partition, its brokers, the controller and a client.
 
     At first all brokers run and are registered, and the controller names the first member of the ISR as leader. The
-    partition is empty; its replicas know it (`settled`) or are about to learn of it.
-    """
+    partition is empty; the brokers know it (`Scope.settled`) or are about to learn of it."""
     replicas = scope.assigned or scope.ids
     isr = scope.started_isr or replicas
     metadata = Metadata(
@@ -116,7 +115,8 @@ class Retelling:
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
         """Append to `told` the shortest sequence of steps, without any reduction, from `here` to a state with the
-        reduced form `after`. Return that state, which also breaks the invariants in `broken`."""
+        reduced form `after`. Return that state, which also breaks the invariants in `broken`. The states between have
+        the reduced form `before`, or a broker in them has just started."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
         known: dict[Row, list[StoryLine]] = {here: []}

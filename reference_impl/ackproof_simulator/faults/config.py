@@ -88,8 +88,9 @@ class _SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Schedule the election of a leader for a partition that has none, now that settings allow one. With ZooKeeper
-        it is held at once, with KRaft at the next check (KAFKA-12670)."""
+        """Schedule elections for a partition, now that settings allow one outside of the ISR; each takes place if there
+        is no leader then. With ZooKeeper it is one, at once; with KRaft one at each check from the next one on
+        (KAFKA-12670)."""
         cluster = self.world.case.experiment.cluster
         every = 0
         if not cluster.metadata.broker_controls:

@@ -1,8 +1,7 @@
 """Faults of disks: failing log dirs, truncated logs, deleted checkpoints, moves between log dirs, disks that stall.
 
-Nothing can be written to a failed log dir, so its replicas are served no more. A truncated log loses its last batches,
-a deleted checkpoint the high watermarks. Timed test writes confirm that a disk stalls.
-"""
+A broker stops serving the replicas in a failed log dir. A truncated log loses its last batches; without its checkpoint
+file a broker loses its high watermarks. Timed test writes confirm that a disk stalls."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ from ackproof_simulator.world import World
 @does(FullDisk)
 @does(FailLogDir)
 class _LogDirRun(DownRun[LogDirFault]):
-    """Fail a log dir. A broker with a single log dir ends (LogManager.handleLogDirFailure); others go on without the
-    failed dir."""
+    """Fail one log dir of each target broker. A broker with a single log dir ends (LogManager.handleLogDirFailure);
+    others go on without the failed dir."""
 
     @property
     def single(self) -> bool:
@@ -55,14 +54,15 @@ class _LogDirRun(DownRun[LogDirFault]):
         return [one for one in self.world.control.partitions if one.folder_at(node) == self.folders[node]]
 
     def _report_later(self, node: int, lost: list[PartitionRun]) -> None:
-        """Schedule the report of the failed log dir to the controller, with the broker's next heartbeat. `lost`:
-        partitions in it."""
+        """Schedule the report of the failed log dir to the controller at the broker's next heartbeat. `lost`:
+        partitions with a replica in it."""
         wait = int(self.world.random.random() * self.world.timing.heartbeat) + MS
         self.world.clock.call_after(wait, self._report_failed_dir, node, lost)
 
     def _report_failed_dir(self, node: int, lost: list[PartitionRun]) -> None:
-        """Report a failed log dir to the controller: replicas in it are offline (handleDirectoriesOffline, KIP-858). If
-        the broker does not reach the active controller, try again later. Do nothing if the process has ended."""
+        """Report a failed log dir to the controller: it removes the replicas in the dir (`lost`) from ISRs and
+        leadership (handleDirectoriesOffline, KIP-858). If the broker does not reach the active controller, try again at
+        the next heartbeat. Do nothing if the broker has been restarted or has ended since."""
         control = self.world.control
         if self.host(node).life != self.lives[node]:
             return
@@ -87,10 +87,8 @@ class _LogDirRun(DownRun[LogDirFault]):
         return all(node in partition.failed for node in self.nodes for partition in self._lying_there(node))
 
     def heal(self) -> str:
-        """Repair the log dir and restart the broker, which uses the dir again only after a restart.
-
-        Return what was done, in words.
-        """
+        """Repair the log dirs and restart the brokers: a broker uses a repaired dir only after a restart. A broker that
+        has ended meanwhile is started only if it has a single log dir. Return what was done, in words."""
         if self.single:
             return super().heal()
         for node in self.nodes:
@@ -138,7 +136,8 @@ COPIED = 50 << 20
 
 @does(TruncateSegment)
 class _TruncateRun(DownRun[TruncateSegment]):
-    """Kill brokers and cut the last bytes off a log; batches that are no longer complete are lost."""
+    """Kill brokers and cut the last `bytes` off their logs of one partition; batches that are no longer complete are
+    lost."""
 
     def kill(self, node: int) -> None:
         partition = self.world.partition(*self.fault.place)
@@ -158,11 +157,10 @@ class _TruncateRun(DownRun[TruncateSegment]):
 
 @does(DeleteCheckpoint)
 class _CheckpointRun(DownRun[DeleteCheckpoint]):
-    """Kill brokers and delete a checkpoint file. Without the file of high watermarks, a restarted broker takes the
-    start offset of each log as its high watermark.
+    """Kill brokers and delete a checkpoint file of theirs. Without the file of high watermarks
+    (`replication-offset-checkpoint`), a restarted broker takes the start offset of each log as its high watermark.
 
-    The other checkpoint files have no effect here: recovery after a kill rebuilds what they contain.
-    """
+    The other checkpoint files have no effect here: recovery after a kill rebuilds what they contain."""
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -174,8 +172,8 @@ class _CheckpointRun(DownRun[DeleteCheckpoint]):
 
 @does(MoveLogDir)
 class _MoveDirRun(Virtual[MoveLogDir]):
-    """Move a partition's replicas to the next log dir of their brokers. After the copy, each broker reports its new dir
-    to the controller (not in ZooKeeper mode)."""
+    """Move a partition's replicas to the next log dir of their brokers, by number; the last dir is followed by the
+    first. After the copy, each broker reports its new dir to the controller (not in ZooKeeper mode)."""
 
     def inject(self) -> str:
         self.must_run()
@@ -228,7 +226,8 @@ class _MoveDirRun(Virtual[MoveLogDir]):
 
 @does(SlowDisk)
 class SlowDiskRun(Virtual[SlowDisk]):
-    """Freeze a log dir for `stall` seconds, let waiting writes pass for 50 ms, and repeat. No process ends."""
+    """Freeze one log dir of each target node for `stall` seconds, let waiting writes pass for 50 ms, and repeat until
+    healed. No process ends."""
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0
@@ -288,7 +287,7 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.longest[node] = max(self.longest[node], took)
 
     def is_in_effect(self) -> bool:
-        """Start test writes, and return True if on every node one has waited at least half of `stall`."""
+        """Start test writes, and return True if on every target node one has taken at least half of `stall`."""
         self._probe()
         self.witness = "; ".join(
             f"a write and fsync where node {node} has its log took {took / SECOND:.2f} s"
@@ -309,7 +308,8 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self._thaw()
 
     def healed(self) -> bool:
-        """Return True if test writes do not wait any more, the nodes answer, and their replicas are in sync."""
+        """Return True if test writes take less than half of `stall` again, the nodes answer, and their replicas are in
+        sync. Nodes that another fault keeps down do not count."""
         self._probe()
         self.witness = "a write and fsync took 0 ms; in the ISR of all its partitions"
         fast = not self.probing and all(

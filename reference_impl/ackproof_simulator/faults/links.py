@@ -19,11 +19,10 @@ class _LinksRun(Virtual[LinksT]):
     """Disturb the connections that a fault names, also after they have been opened again. A client that starts during
     the fault is not affected.
 
-    Effects, by kind: connections are closed and refused; packets are held until the healing; packets are
-    delayed; some are lost and sent again; bandwidth is limited; a large packet never arrives and blocks later
-    ones; or the end of a connection is noticed late, while its peer goes on sending. A reset at the first
-    packet has the same effect as a cut.
-    """
+    Effects, by kind: connections are closed and refused; packets are held until the healing; packets are delayed; some
+    are lost and sent again; bandwidth is limited; a packet above a size never arrives and blocks later ones; or the
+    side that opened a connection notices its end late, and sends into it until then. A reset at the first packet has
+    the same effect as a cut."""
 
     def connections(self) -> list[Connection]:
         links = self.fault.links_there(self.aim, self.world.case.experiment.cluster)
@@ -52,8 +51,8 @@ class _LinksRun(Virtual[LinksT]):
         return f"mended {len(self.mine)} connections"
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
-        """Return the list of the connection that has this fault's effect, and the fault's entry in this list. None for
-        a fault that holds packets or closes connections."""
+        """Return the list in `connection` that has the effects of faults of this kind (such as `delays`), and this
+        fault's entry for it. None for a fault that holds packets or closes connections."""
         fault: LinkFault = self.fault
         match fault:
             case DelayFault():
@@ -80,7 +79,7 @@ class _LinksRun(Virtual[LinksT]):
             self.world.network.reset(connection)
 
     def mend(self, connection: Connection) -> None:
-        """End this fault's effect on a connection; packets that it had blocked pass."""
+        """End this fault's effect on a connection. Packets that it had blocked pass, unless another fault blocks them."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden
@@ -96,7 +95,8 @@ class _LinksRun(Virtual[LinksT]):
 
 @does(FlapFault)
 class _FlapRun(_LinksRun[FlapFault]):
-    """Take links down and up repeatedly."""
+    """Take links down for `down` seconds and up for `up` seconds, repeatedly. Each time affects the clients that run
+    then."""
 
     def inject(self) -> str:
         self.over = False

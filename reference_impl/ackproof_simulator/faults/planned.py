@@ -1,4 +1,4 @@
-"""Simulates planned work: elections, reassignments, decommissioning, rolling restarts, upgrades that change nodes'
+"""Simulates planned work: elections, reassignments, decommissioning, rolling restarts, upgrades to a release with other
 rules."""
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ackproof_simulator.world import World
 @does(ElectPreferred)
 @does(ElectUnclean)
 class _ElectRun(Virtual[ElectPreferred | ElectUnclean]):
-    """Request an election, as an administrator does with ElectLeaders."""
+    """Request an election of a partition's preferred leader, or an unclean one, as an administrator does with
+    ElectLeaders."""
 
     def inject(self) -> str:
         place = self.fault.partition
@@ -46,7 +47,7 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 @does(Reassign)
 class _ReassignRun(Virtual[MoveT]):
-    """Reassign a partition. The fault has healed when all new replicas are in sync."""
+    """Reassign a partition. The fault has healed when the reassignment is complete and all new replicas are in sync."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -97,9 +98,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
     def heal(self) -> str:
         """Cancel the reassignment; return what was done, in words.
 
-        Raises `FaultNotConfirmed` if it is already complete, or if no controller or broker can be asked; `NotYet` while
-        the active controller's disk is frozen.
-        """
+        Raises `FaultNotConfirmed` if it is already complete, if no controller is active, or if no broker can be asked;
+        `NotYet` while the active controller's disk is frozen."""
         self.partition.throttle = 0
         if not self.goes_on():
             raise FaultNotConfirmed(
@@ -118,8 +118,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
 
 @does(Decommission)
 class _DecommissionRun(DownRun[Decommission]):
-    """Move the replicas of brokers to other brokers, then stop these brokers; or kill them first, and move the replicas
-    then. Healing starts them again, without replicas."""
+    """With `drain`: move all replicas of the target brokers to other brokers, then stop the target brokers. Without:
+    kill the target brokers, then move their replicas. Healing starts the target brokers again, without replicas."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
@@ -161,11 +161,10 @@ class _DecommissionRun(DownRun[Decommission]):
         return moved
 
     def _target(self, partition: PartitionRun, held: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the partition's new assignment: each replica on a leaving broker moves to the broker with the fewest
-        replicas, of those that have no replica of this partition.
+        """Return the partition's new assignment: each replica on a target broker moves to the running broker with the
+        fewest replicas, of those that have no replica of this partition.
 
-        `held`: number of replicas by staying broker. Raises `FaultNotConfirmed` if no broker can take one.
-        """
+        `held`: number of replicas by broker that takes replicas. Raises `FaultNotConfirmed` if none can take one."""
         counted = dict(held)
         replicas = list(partition.image.partition.replicas)
         for index, broker in enumerate(replicas):
@@ -203,8 +202,9 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @does(RollingRestart)
 class _RollingRun(RestartRun[RolloutT]):
-    """Restart nodes one after the other. Each restart begins `rest` seconds after the node before it is ready and, with
-    `await_isr`, all ISRs are full. `inject` begins the first restart."""
+    """Restart nodes one after the other. The next restart begins `rest` seconds after the restarted node is ready and,
+    with `await_isr`, all ISRs are full. For an upgrade `rest` is 0, and ISRs are always awaited. `inject` begins the
+    first restart."""
 
     WITHIN_S: ClassVar[float] = 600.0
 
@@ -215,7 +215,8 @@ class _RollingRun(RestartRun[RolloutT]):
             self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return these nodes in restart order: controllers before brokers, the active controller last of its kind."""
+        """Return these nodes in restart order: controllers before brokers, the active controller as the last controller
+        (in ZooKeeper mode as the last broker)."""
         control = self.world.control
         return tuple(sorted(nodes, key=lambda node: (node in control.brokers, node == control.acting, node)))
 
@@ -255,8 +256,8 @@ class _RollingRun(RestartRun[RolloutT]):
 
 @does(Upgrade)
 class _UpgradeRun(_RollingRun[Upgrade]):
-    """Upgrade nodes one after the other; each follows its new release's rules from its start. At the end raise the
-    feature levels, if the fault says `finalise`."""
+    """Upgrade all nodes one after the other; each follows the new release's rules from its start on. At the end raise
+    the feature levels, if the fault says `finalise`."""
 
     raised = False
 
@@ -266,11 +267,8 @@ class _UpgradeRun(_RollingRun[Upgrade]):
         return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 
     def prepare(self, node: int) -> None:
-        """Switch the node to the other release's rules.
-
-        If the node is a controller, the new rules govern decisions from the time when it is the active
-        controller.
-        """
+        """Switch the node to the new release's rules. The rules of a controller govern decisions while it is the active
+        controller."""
         for partition in self.world.control.partitions:
             rules = self._of_the_release(partition.rules)
             if node in partition.brokers:
@@ -281,7 +279,7 @@ class _UpgradeRun(_RollingRun[Upgrade]):
             control.by_newer = self._of_the_release
 
     def _of_the_release(self, rules: Rules) -> Rules:
-        """Return the rules of the other release under the same settings and feature levels."""
+        """Return the rules of the new release under the same settings and feature levels as `rules`."""
         code = rules_of(self.fault.to.version, elr=rules.elr)
         return replace(
             code,

@@ -24,10 +24,9 @@ from ackproof_simulator.partition import PartitionRun
 @does(Kill)
 @does(OutOfMemory)
 class DownRun(Virtual[SpecT]):
-    """Kill processes with SIGKILL, or by an exhausted heap, which ends them as suddenly.
+    """Kill processes, by SIGKILL or by an exhausted heap: both end a process at once.
 
-    Healing starts the nodes again, unless another fault holds them down.
-    """
+    Healing starts the nodes again, unless another fault holds them down."""
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -50,8 +49,8 @@ class DownRun(Virtual[SpecT]):
         return f"started {self.names()}"
 
     def healed(self) -> bool:
-        """Return True if the nodes answer and brokers are unfenced. Nodes that another fault holds down or has paused
-        do not count."""
+        """Return True if the nodes run and answer, and the brokers among them are unfenced. Nodes that another fault
+        holds down or has paused do not count."""
         return all(
             self.world.control.ready(node) or self.world.held_down(node) or self.host(node).paused
             for node in self.nodes
@@ -62,9 +61,8 @@ class DownRun(Virtual[SpecT]):
 class _PowerRun(DownRun[PowerLoss]):
     """Cut the power of nodes. Each log survives up to offset `keep` of the fault.
 
-    Without `keep` it survives up to its flushed end (`how: cut`), else up to a random offset from there on,
-    because the kernel may have written back more.
-    """
+    Without `keep` it survives up to its flushed end (`how: cut`), else up to a random offset between this end, or the
+    log end at a later sync of the file system, and the log end: the kernel may have written back more."""
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how
@@ -84,7 +82,7 @@ class _PowerRun(DownRun[PowerLoss]):
 
 @does(EmptyDisk)
 class _EmptyRun(DownRun[EmptyDisk]):
-    """Kill brokers and empty their logs of the experiment's topics. They come back with their ids."""
+    """Kill brokers and empty their logs of the experiment's topics. They come back with the same node ids."""
 
     def kill(self, node: int) -> None:
         self.world.control.kill(node)
@@ -183,7 +181,7 @@ class _ExpireRun(Virtual[ExpireSession]):
 
 @does(Starve)
 class _StarveRun(_PauseRun[Starve]):
-    """Stop and continue processes ten times a second, so that they run for a share of the time only."""
+    """Stop and continue processes ten times a second, so that they run for only `share` of the time."""
 
     PERIOD_S: ClassVar[float] = 0.1
 
@@ -217,7 +215,8 @@ class _StarveRun(_PauseRun[Starve]):
 @does(CrashLoop)
 @does(KillStarting)
 class _CrashLoopRun(DownRun[CrashLoop | KillStarting]):
-    """Kill and start nodes several times; `kill_starting` kills them again before their start is complete."""
+    """`crash_loop`: kill and start nodes `times` times. `kill_starting`: kill them, start them, kill them again while
+    they start, and leave them down until the healing."""
 
     def inject(self) -> str:
         self.must_run(paused=True)
@@ -274,8 +273,8 @@ class _ClockRun(Virtual[ClockJump]):
 
     After a jump forwards by at least `REQUESTS_S`, requests in flight count as timed out, and the node connects again
     (NetworkClient). After one by at least 1.5 times controller.quorum.fetch.timeout.ms, an active controller believes
-    that it has not heard from the quorum for too long, and resigns (LeaderState.timeUntilCheckQuorumExpires).
-    """
+    that it has not heard from the quorum for too long, and resigns (LeaderState.timeUntilCheckQuorumExpires); before
+    4.0 such a jump of any voter ends its term, because the voter raises the epoch (KIP-996)."""
 
     REQUESTS_S: ClassVar[float] = 30.0
     """Seconds after which a broker's own requests time out (replica.socket.timeout.ms,
@@ -308,7 +307,7 @@ class _ClockRun(Virtual[ClockJump]):
         return off
 
     def is_in_effect(self) -> bool:
-        """Return True if every node's clock is wrong, with the shifts of other faults counted."""
+        """Return True if every target node's clock is wrong, by the sum of the shifts of all faults."""
         return all(by != 0 for by in self._off().values())
 
     def heal(self) -> str:

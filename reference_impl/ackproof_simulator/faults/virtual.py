@@ -1,7 +1,7 @@
 """A fault in progress in virtual time, and the class that simulates each kind.
 
 A kind without such a class cannot be simulated: validation refuses it, with the reason in the fault's `NOT_SIMULATED`.
-"""
+Only a storm needs none: the faults that it draws are simulated."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ SpecT = TypeVar("SpecT", bound=FaultSpec)
 
 
 class NotYet(FaultNotConfirmed):
-    """Raised if a component does not answer yet; the caller repeats the request."""
+    """Raised if a component does not answer yet; the caller makes the same call again later."""
 
 
 class Virtual(Generic[SpecT]):
-    """Base class of simulated faults. `aim`: the nodes that hold each role of the fault. `inject` raises
-    `FaultNotConfirmed` if there is nothing to break, `NotYet` if it must be called again."""
+    """Base class of simulated faults. `aim`: the nodes that hold each role of the fault; `nodes` has all of them."""
 
     WITHIN_S: ClassVar[float] = 60.0
     """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""
@@ -43,7 +42,8 @@ class Virtual(Generic[SpecT]):
         """Sentence with the observation that confirms the effect, and later the recovery."""
 
     def inject(self) -> str:
-        """Inject the fault; return in words what was done."""
+        """Inject the fault; return in words what was done. Raises `FaultNotConfirmed` if there is nothing to break,
+        `NotYet` if `inject` must be called again."""
         raise NotImplementedError
 
     def is_in_effect(self) -> bool:
@@ -56,7 +56,7 @@ class Virtual(Generic[SpecT]):
         return "nothing to heal"
 
     def abandon(self) -> None:
-        """Stop the fault's own repeated actions, after it has failed."""
+        """Stop the actions that the fault repeats by itself; called after it has failed."""
 
     def healed(self) -> bool:
         """Return True once the fault's effect is over and the cluster has recovered from it."""

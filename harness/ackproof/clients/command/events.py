@@ -130,7 +130,8 @@ class ProgramEvent:
     reports its outcome. `place`, `offset`: partition and offset of a record; offset -1: unknown. `places`: partitions
     of an assignment. `positions`: committed (partition, offset). `origin`: the input record of an attempt. `error`:
     name of the library's error, '' for none. `value`: value of a delivered record, in base64. `epoch`: leader epoch of
-    the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group.
+    the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group. `batch`: number of
+    the poll that returned the record. `client`, `acks`: id and acks setting that the program prints when it starts.
     """
 
     line: int

@@ -80,11 +80,12 @@ def read_output(
     hidden: Mapping[str, str] | None = None,
     idle_s: float = _READ_IDLE_S,
 ) -> tuple[list[OutputRow], str]:
-    """Read each partition of `places` from its beginning, or from `starts`, to just before the offset given there.
+    """Read each partition of `places` (partition → end offset) until its end offset is reached.
 
-    `identify` returns producer and seq of a record. `hidden`: settings with secrets. `idle_s`: seconds
-    without a record after which it gives up. Return the rows (producer, seq, partition, offset), and why the
-    read is incomplete ('' if it is complete). Raises KafkaException if the consumer cannot be made.
+    `starts`: offset at which a partition's read starts; by default its beginning. `identify` returns producer and seq
+    of a record. `hidden`: settings with secrets. `idle_s`: seconds without a record after which it gives up. Return the
+    rows (producer, seq, partition, offset), and why the read is incomplete ('' if it is complete). Raises
+    KafkaException if the consumer cannot be made.
     """
     config = {
         **(hidden or {}),
@@ -167,7 +168,7 @@ def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
     """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
 
     `where` says which part of the record has them: `value`, `header`, `key`, or a JSON pointer into the value
-    (`experiment.service.ServiceSpec.identity`). `run_id`: the run whose values `value` accepts.
+    (`experiment.service.ServiceSpec.identity`). `run_id`: with `value`, records of other runs are not recognized.
     """
     value = message.value()
     if where == "value":

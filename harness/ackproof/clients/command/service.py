@@ -71,11 +71,11 @@ class Service(Instances):
         return {**common, "input": spec.input, **output, "group": spec.group}
 
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
-        """Wait until the group has committed the end of the input, and the output has not grown for 3 s.
+        """Wait until the input is at rest (at most 15 s), and then until the group has committed its end and the output
+        has not grown for 3 s.
 
-        Before that it waits up to 15 s until the input is at rest. Gives up without an error after `settle` +
-        3 more seconds, or once an instance has died. Return (topic, partition, high watermark) of the input
-        partitions whose leaders answered.
+        The second wait ends without an error after `ServiceSpec.settle` + 3 seconds, or once an instance has died.
+        Return (topic, partition, high watermark) of the input partitions whose leaders answered.
         """
         spec = self.spec
         goal, _ = await_ends(cluster, spec.input, self._partitions, _GOAL_S)
@@ -104,8 +104,8 @@ class Service(Instances):
         return tuple(InstanceEnd(id=one.id, **one.outcome()) for one in self.instances)
 
     def finish(self, cluster: Cluster, timeline: Timeline, run_id: str) -> None:
-        """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`. If the
-        output cannot be read, these say why. Raises OSError if a file cannot be written."""
+        """Let the service catch up, stop it, read its output back, and write the files of `rundir.service`, which also
+        say why the output could not be read. Raises OSError if a file cannot be written."""
         timeline.add(Note(note="waiting until the service has caught up"))
         goal = self.await_rest(cluster)
         ended = self.stop()

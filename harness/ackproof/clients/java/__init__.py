@@ -1,1 +1,1 @@
-"""Producers and live readers that use Kafka's own Java client. See README.md."""
+"""Producers, live readers and group members that use Kafka's own Java client. See README.md."""

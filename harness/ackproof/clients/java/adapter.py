@@ -178,8 +178,8 @@ def security_text(settings: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    """Return a value as a file for `java.util.Properties` must have it: backslashes, line ends and a leading space are
-    escaped. Unescaped, Java would not read them as they are."""
+    """Return a value as a file for `java.util.Properties` must have it: with backslashes, newlines and a leading space
+    escaped."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 

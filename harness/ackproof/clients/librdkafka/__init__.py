@@ -1,1 +1,1 @@
-"""The adapter of librdkafka (confluent-kafka): a producer process and a reader process in Python."""
+"""The adapter of librdkafka (confluent-kafka): producer, reader and group member processes in Python."""

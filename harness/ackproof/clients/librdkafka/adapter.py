@@ -232,8 +232,9 @@ def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
     """Return the age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
 
     With retries > 0 or idempotence it can at any age. With retries=0 librdkafka still sends again, without counting a
-    retry, after the errors that `rundir.guarantees` lists; a broker can return some of them after an append. It never
-    does so before 80 % of retry.backoff.ms (a fifth is jitter: rd_kafka_retry_msgq).
+    retry, after the errors that `rundir.guarantees` lists; a broker can return some of them after an append. It waits
+    before for at least 80 % of retry.backoff.ms (the rest is jitter: rd_kafka_retry_msgq), or for retry.backoff.max.ms
+    if that is less.
     """
     idempotent = str(config["enable.idempotence"]).lower() == "true"
     if idempotent or str(config.get("retries", "")) != "0":
@@ -261,8 +262,8 @@ def _milliseconds(seconds: float) -> int:
 
 def known_wait(settings: ClientSettings, silent_s: float) -> str:
     """Return, as the end of a sentence, the known bug of librdkafka that explains why a member waits for the answer to
-    a commit; empty if none does. `silent_s`: seconds since the member last printed, which each call that returns
-    causes."""
+    a commit; '' if none does. `silent_s`: seconds since the member last printed; it prints after each call that
+    returns."""
     transacts = isinstance(settings, MemberSettings) and settings.commit == "transaction"
     if settings.library != LIBRDKAFKA or not transacts or silent_s < 2 * TRANSACTION_CALL_S:
         return ""

@@ -176,7 +176,7 @@ class MemberProcess:
         self.lines.flush()
 
     def _work(self) -> None:
-        """Take the time that a record takes, even if the member was asked to stop: the batch is finished first."""
+        """Wait as long as a record takes to process, also if the member was asked to stop: it finishes the batch."""
         if self.pace.record_s > 0:
             threading.Event().wait(self.pace.record_s)
 
@@ -196,8 +196,8 @@ class MemberProcess:
     def _copy(
         self, producer: Producer, record: Message, told: Callable[[KafkaError | None, Message], None]
     ) -> None:
-        """Copy a record to the same partition of the output; `told` gets the delivery report. Waits while the library's
-        queue is full."""
+        """Copy a record to the same partition of the output topic. `told` is called with the delivery report. Waits
+        while the library's queue is full."""
         while True:
             try:
                 producer.produce(
@@ -337,8 +337,8 @@ def _ignore(error: KafkaError | None, record: Message) -> None:
 
 
 def _insist(call: Callable[[], None]) -> None:
-    """Call until it succeeds or fails with an error that is not retriable, for `_INSIST_S` at most. Raises that
-    KafkaException."""
+    """Repeat `call` while it fails with a retriable error, for `_INSIST_S` seconds at most. Raises KafkaException for
+    another error, and for the last one."""
     until = time.monotonic() + _INSIST_S
     while True:
         try:

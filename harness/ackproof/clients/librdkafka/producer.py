@@ -59,7 +59,8 @@ class Pace:
         self._sent = 0
 
     def due(self, now_s: float) -> int:
-        """Return the number of records that are due by `now_s` and not sent yet. `now_s`: seconds on any one clock."""
+        """Return the number of records that are due by `now_s` and not sent yet. `now_s`: seconds on the clock of the
+        `now_s` with which this was constructed."""
         due = int((now_s - self._start_s) * self._rate) + 1 - self._sent
         most = max(1, int(self._rate * _MOST_BEHIND_S))
         if due > most:
@@ -77,7 +78,7 @@ class Pace:
 
 class _PaceOnDemand:
     """Schedule on demand: one record for each partition first, then one record for each request of the harness. After
-    the command FREE, the producer sends `rate` records per second."""
+    the command FREE, the producer sends `rate` records per second (None: `_FREE_RATE`)."""
 
     def __init__(self, places: int, rate: float | None) -> None:
         self._asked = places
@@ -249,8 +250,8 @@ class ProducerProcess:
         self.reports.settle()
 
     def _flush(self) -> None:
-        """Wait for the last delivery reports. Records without a report are then purged, and their outcome stays
-        open."""
+        """Wait for the last delivery reports, at most the delivery time-out and 1 s, after a fatal error not at all.
+        Records without a report are then purged, and their outcome stays open."""
         bound_s = 0 if self.reports.fatal else delivery_timeout_s(self.settings.config) + 1
         deadline = time.monotonic() + bound_s
         while len(self.client) and time.monotonic() < deadline:
@@ -263,7 +264,8 @@ class ProducerProcess:
             self._serve(_IDLE_S)
 
     def _await_brokers(self) -> None:
-        """Wait, if acks=0, until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S`."""
+        """Wait, if acks=0, until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S` s. Write
+        the number of unread bytes, if any, as event `unread`."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()

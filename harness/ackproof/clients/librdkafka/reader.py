@@ -1,6 +1,6 @@
 """A reader process: ``python -m ackproof.clients.librdkafka.reader SETTINGS.json``.
 
-It assigns itself all partitions of its settings, joins no group, and writes every record that it gets. A live reader
+It assigns itself all partitions of its settings, joins no group, and writes a ledger row for each record. A live reader
 starts at the beginning of the log, or at its group's committed offsets, and reads until it is asked to stop. The final
 reader reads each partition from the start offset to the end offset of its settings, and writes `result.json`. It gives
 up if it makes no progress for `idle_s` seconds.
@@ -316,7 +316,7 @@ class ReaderProcess:
 
     def _resume(self) -> None:
         """Resume all partitions whose position left the log, and write an event for each. If a leader does not answer,
-        nothing is assigned before a later call gets the remaining answers."""
+        the partitions are assigned by a later call, once every leader has answered."""
         for number, cut in list(self.resets.items()):
             place = self.settings.places[number]
             try:

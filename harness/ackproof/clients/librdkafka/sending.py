@@ -3,13 +3,14 @@
 Every send is in the journal before the library sees it. If the library's queue is full, the record is offered again
 after reports were served. A record that the library refuses for another reason is a failed attempt.
 
-At full speed the records of a block are sent partition by partition, in order of seq within each: a record and its
-report then take a third less processor time than with a call of their own. Such records share one send time, the time
-of the call. The seqs of a ledger have no gaps, however its producer ends.
+At full speed all records of one partition in a `Sender.send` share one call of the library, in order of seq, and one
+send time. A record and its report then take a third less processor time than with a call of their own. The seqs of a
+ledger have no gaps, however its producer ends.
 
 A line of `transactions.log` is `begin <txn> <first seq> <ns>`, `commit <txn> <ns>` (before the commit is requested) or
-`end <txn> <outcome> <ns>`. Without a `commit` line, nobody can ever commit the transaction of a killed producer. With
-`commit` and without `end` its outcome is unknown.
+`end <txn> <outcome> <ns>`: number of the transaction from 0, number of a `TxnOutcome`, ns since the run's start.
+Without a `commit` line, nobody can ever commit the transaction of a killed producer. With `commit` and without `end`
+its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -203,8 +204,8 @@ class Sender:
     def _give_up(self, rows: Matrix, rest: list[int]) -> int:
         """Give up the records `rest`, for which the queue had no room at the end. Return how many were sent or refused.
 
-        Records before the last accepted one become failed attempts, because seqs must have no gaps. Later ones are no
-        attempts.
+        Of `rest`, records before the last one that was sent or refused become failed attempts, because seqs must have
+        no gaps. Later ones are no attempts.
         """
         taken = set(range(len(rows))) - set(rest)
         count = max(taken, default=-1) + 1
@@ -300,7 +301,8 @@ class Transactions:
     def room(self, seq: int) -> int:
         """Return how many records from `seq` on belong to the open transaction; 0: send no more records.
 
-        Ends a full transaction and begins the next one.
+        Ends a full transaction and begins the next one. A random share (`settings.abort_share`) of the full ones is
+        aborted, the others are committed.
         """
         if self._open and seq - self.starts[-1] >= self._size:
             self.finish(commit=self._draw.random() >= self._settings.abort_share)

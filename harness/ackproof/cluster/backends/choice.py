@@ -36,10 +36,10 @@ def make_cluster(
 ) -> Cluster:
     """Return a cluster that is not started yet. `nodes_dir`: folder in which each node gets a folder.
 
-    `tag`: marks for the processes. `on_event`: gets starts and ends of nodes. `installed`: None to find or make the
-    installation. `needs`: abilities that the faults of the run require of the backend. `attachment`: address and
-    settings of an existing cluster. Raises `BadInput` for an unknown backend, for impossible settings,
-    and for a need that the backend cannot meet.
+    `tag`: marks by which the run's processes are found. `on_event`: gets starts and ends of nodes. `installed`: None to
+    find or make Java and jars. `needs`: preparations that the run's faults and observers require. `attachment`: address
+    and settings of an existing cluster, for the backend `attach`. Raises `BadInput` for an unknown backend, for
+    impossible settings, and for a need that the backend cannot meet.
     """
     if backend == "attach":
         if attachment is None:
@@ -60,8 +60,8 @@ def make_cluster(
 def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
-    """Find, fetch or build the tools, images and jars for these builds and needs. Does nothing for backends that start
-    no nodes.
+    """Find, fetch or build the tools and jars for these needs, and with backend docker an image for each of `builds`.
+    Does nothing for backends that start no nodes.
 
     Raises `BadInput` for what this machine cannot have, `ProvisionFailed` for a failed download, checksum or build,
     `EngineFailed` if the container engine fails.

@@ -235,7 +235,7 @@ class DockerCluster(OwnCluster):
         }
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
-        """Return the command that starts a ZooKeeper server, which the start scripts of both images cannot do."""
+        """Return the command that starts a ZooKeeper server, which the start script of an image cannot do."""
         flags = [*jvm_flags(self.spec.heap), _hosts_flag(node), *self._logging(node)]
         classpath, file = f"{LIBS}/*", f"{NODE_FOLDER}/{node.files.properties.name}"
         return ("java", *flags, "-cp", classpath, self._main(node), file)

@@ -3,7 +3,8 @@
 Up to two proxies are in a row on a link. Toxiproxy comes first: it breaks or slows the link. The request proxy comes
 second: it changes single requests and responses. A node or client connects to the address of the first proxy of its
 link (`listen`); a proxy connects to its `upstream`, the second proxy or the node itself. If a link has both, the second
-one listens at `Addresses.behind` of the first. Between containers, packet rules of the kernel replace Toxiproxy.
+one listens at `Addresses.behind` of the first. Between containers, packet rules of the kernel break links; Toxiproxy
+only slows them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or build the tools that these needs (abilities that faults require) depend on, before anything starts.
+    """Find or build the tools that these needs (preparations that faults require) depend on, before anything starts.
 
     `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Raises `BadInput` if a tool
     or right is missing, `ProvisionFailed` if a tool cannot be built.
@@ -47,11 +48,10 @@ def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bo
 
 
 def find_tools(needs: Set[Need], *, containers: bool) -> str:
-    """Find the tools that these needs (abilities that faults require) depend on, and build nothing. Raises `BadInput`
-    if a tool or right is missing.
+    """Find the tools that these needs (preparations that faults require) depend on, and build nothing. Return in words
+    where Toxiproxy is; '' if no fault needs links. Raises `BadInput` if a tool or right is missing.
 
-    `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Return in words where
-    Toxiproxy is; '' if no fault needs links.
+    `containers`: True if the nodes are containers, whose links need root, nsenter and nft.
     """
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
@@ -111,7 +111,7 @@ def wire(
 ) -> MeshWiring:
     """Return the wiring of the mesh: a Toxiproxy server with a route for every link that a fault can break.
 
-    `needs`: abilities that the faults require. `pid` returns the process id of a node; None while it has no process.
+    `needs`: preparations that faults require. `pid` returns the process id of a node; None while it has no process.
     Raises `MissingTool` or `ProvisionFailed` if there is no Toxiproxy server and it cannot be built.
     """
     folder = nodes_dir.parent / "links"
@@ -177,7 +177,8 @@ def _addresses(host: str, layout: Layout, link: Link) -> tuple[Address, ...]:
 
 
 def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
-    """Return the ports of a link, the most used first; empty if there is no such link."""
+    """Return the target's ports to which the link's source connects, the most used first; empty if there is no such
+    link."""
     return () if link.source == link.target else metadata_of(layout.spec).ports(layout, link)
 
 
@@ -259,8 +260,8 @@ class Paths:
         return next((route for route in routes if route is not None), None)
 
     def renew(self, node: int) -> None:
-        """Renew the links of a node that has started. `check` raises a `LinkError` later, because a start must not fail
-        half way."""
+        """Set packet rules and redirections for a container that has started, whose new namespace has none. `check`
+        raises a `LinkError` later, because a start must not fail half way."""
         for laid in (
             self.requests,
             self.mesh,

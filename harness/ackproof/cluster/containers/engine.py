@@ -193,8 +193,8 @@ def labels(tag: RunTag, role: str) -> dict[str, str]:
 
 
 def marks(found: Mapping[str, str] | None) -> Marks | None:
-    """Return the marks of its run in the labels of a container, network or volume; None if no run of ackproof made it.
-    `found`: the labels; None counts as no labels."""
+    """Return the marks of a run that are in `found`, the labels of a container, network or volume; None if no run of
+    ackproof made it. `found` None counts as no labels."""
     return read_marks({name: found[label] for name, label in LABELS.items() if found and label in found})
 
 

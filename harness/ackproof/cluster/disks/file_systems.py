@@ -267,15 +267,16 @@ def refusal() -> str | None:
 
 
 def require(needs: Set[Need]) -> None:
-    """Raise `BadInput` if these needs (abilities that faults require) include file systems for nodes, and this machine
-    cannot mount them."""
+    """Raise `BadInput` if these needs (preparations that faults require) include `Need.DISKS`, and this machine cannot
+    mount file systems for nodes."""
     why = refusal() if Need.DISKS in needs else None
     if why is not None:
         raise BadInput(f"a fault needs file systems of their own for the nodes: {why}")
 
 
 def to_be_made(needs: Set[Need]) -> bool:
-    """Return True if these needs (abilities that faults require) call for file systems of the nodes' own."""
+    """Return True if the nodes get file systems of their own: with `Need.DISKS` among these needs (preparations that
+    faults require), and with `Need.DISKS_WHERE_ROOT` if this machine can mount them."""
     return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
 
 

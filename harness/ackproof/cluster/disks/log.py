@@ -66,7 +66,7 @@ class Batch(NamedTuple):
 
     @property
     def control(self) -> bool:
-        """True for a control batch (transaction marker or leader change), which consumers never return."""
+        """True for a control batch (such as a transaction marker or leader change), which consumers never return."""
         return bool(self.attributes & _CONTROL)
 
     @property
@@ -110,7 +110,7 @@ def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | Non
 
 
 class Record(NamedTuple):
-    """One record of a batch, decoded."""
+    """One record of a batch, decoded. `timestamp_ms`: its own, which does not count if the batch has `append_time`."""
 
     offset: int
     timestamp_ms: int
@@ -247,8 +247,9 @@ def cut(replica: Path, offset: int) -> int:
     """Cut a replica's log before `offset`, at a batch boundary: a batch that contains `offset` is removed whole. Return
     the new log end; 0 without a log.
 
-    The broker must not run. The indexes of the segment and later producer snapshots are removed too; the broker
-    rebuilds them from the log, as after a power loss. Raises OSError if a file cannot be changed.
+    The broker must not run. Later segments, the indexes from there on and later producer snapshots are removed too;
+    the broker rebuilds indexes and snapshots from the log, as after a power loss. Raises OSError if a file cannot be
+    changed.
     """
     found = segments(replica)
     if not found:

@@ -4,7 +4,7 @@
 
     nodes/1/data                      one log dir, the metadata log in it       (cluster.log_dirs: 1)
     nodes/1/data/metadata, log-1, …   several log dirs, the metadata log apart  (cluster.log_dirs: 2 or more)
-    nodes/1/data.ext4, data.log-1.ext4, …   where faults need file systems of their own: these, mounted on the folders
+    nodes/1/data.ext4, data.log-1.ext4, …   if faults need them: file systems, each mounted on the folder of its name
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def metadata_dir(spec: ClusterSpec, data: str, *, broker: bool) -> str:
 
 @dataclass(frozen=True)
 class NodeDisk:
-    """Data folders of one node, and the file systems mounted there. `lay` formats the empty folders before the node's
-    first start."""
+    """Data folders of one node, and the file systems mounted there. `lay` formats the empty folders: before the node's
+    first start, and after a fault emptied them."""
 
     data: Path
     log_dirs: tuple[Path, ...]
@@ -205,8 +205,8 @@ def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def orphans() -> Iterator[Path]:
-    """Yield the folders of nodes whose file systems are still attached although the harness that made them has
-    ended."""
+    """Yield the folders of nodes whose file systems are still attached to loop devices although the harness that made
+    them has ended."""
     folders: dict[Path, None] = {}
     for entry in sorted(_LOOPS.glob("loop*/loop/backing_file")):
         with contextlib.suppress(OSError):  # detached meanwhile

@@ -252,11 +252,11 @@ _DECODERS: Final[Mapping[int, Callable[[MetadataLog, _BodyReader, _Position], Me
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
-    """Decode every record of a controller's log in `folder`, with the uncommitted tail. Yields nothing if there is no
-    log.
+    """Decode every record of a controller's log in `folder`, also those that are not committed. Yields nothing if there
+    is no log.
 
     Raises `NotDecoded` for records in an unknown form, and for a log whose beginning was cut off after a snapshot.
-    Raises ValueError for a batch that is damaged or compressed, OSError if a file cannot be read.
+    Raises ValueError for compressed or invalid records, OSError if a file cannot be read.
     """
     files = segments(folder)
     if files and files[0].base > 0:
@@ -266,7 +266,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
 
 def levels_in(checkpoint: Path) -> dict[str, int]:
     """Return feature name → level in force, from a formatted metadata checkpoint. Raises `NotDecoded` for a record
-    in an unknown form, ValueError for damaged batches, OSError if a file cannot be read."""
+    in an unknown form, ValueError for compressed or invalid records, OSError if a file cannot be read."""
     decided = (one for one in _decode([Segment(checkpoint)]) if isinstance(one, FeatureChanged))
     return {one.feature: one.level for one in decided}
 

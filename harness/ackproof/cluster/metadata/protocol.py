@@ -111,8 +111,8 @@ class Metadata(Protocol):
         """
 
     def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
-        """Return the KRaft voters or ZooKeeper servers at these addresses. `runs` tells whether a node's
-        process runs."""
+        """Return a client of the KRaft voters or ZooKeeper servers at these addresses. `runs(node)` is True if the
+        node's process runs and is not paused."""
 
     def controller_seen_by(self, broker: Connection) -> int | None:
         """Return the active controller according to this broker; None if the broker knows none. Raises `WireError` if
@@ -121,8 +121,8 @@ class Metadata(Protocol):
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.
 
-        Raises `NotDecoded` for records in an unknown form, ValueError for damaged batches, OSError if a file cannot
-        be read.
+        Raises `NotDecoded` for records in an unknown form, ValueError for compressed or invalid records, OSError if a
+        file cannot be read.
         """
 
 

@@ -1,7 +1,7 @@
 """ZooKeeper mode: settings and ports of nodes, and the servers seen from outside. Kafka 3.9 brings ZooKeeper 3.8.
 
-A server listens for clients at the address of a controller, so that a link from a broker to it is one to a controller.
-Servers talk to each other at the node's two other ports.
+A ZooKeeper server takes the place of a controller: it listens for clients at a controller's address and port, so that
+links from brokers to controllers lead to it. The servers talk to each other at a node's internal and external port.
 """
 
 from __future__ import annotations
@@ -314,9 +314,10 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def session_password(session: int) -> bytes:
-    """Return the password of a session (a signed 64-bit number, as a znode's ephemeralOwner).
+    """Return the password that ZooKeeper gives a session. `session`: its id, a signed 64-bit number, as in a znode's
+    ephemeralOwner.
 
-    It is 16 bytes of java.util.Random, whose seed is the session.
+    It is 16 bytes of java.util.Random, whose seed is the id XOR ZooKeeperServer.superSecret.
     """
     multiplier, mask = 0x5DEECE66D, (1 << 48) - 1
     seed = ((session ^ _SUPER_SECRET) ^ multiplier) & mask

@@ -1,9 +1,9 @@
 """ZooKeeper's transaction logs, decoded: every change of Kafka's znodes in order, as records of `metadata.jsonl`.
 
 With ZooKeeper this is what the controllers' metadata log is with KRaft: the state znodes of partitions (leader,
-epochs, ISR; the version is the partition epoch), the brokers' ephemeral znodes (there: registered and unfenced;
-gone: fenced), assignments and settings. Offsets are zxids; a broker's epoch is the zxid that made its znode, as
-Kafka has it.
+epochs, ISR; the version is the partition epoch), the brokers' ephemeral znodes (a broker with one counts as registered
+and unfenced, without one as fenced), assignments and settings. Offsets are zxids; a broker's epoch is the zxid that
+made its znode, as Kafka has it.
 
 Source: org.apache.zookeeper.server.persistence.FileTxnLog and zookeeper.jute (ZooKeeper 3.8). A log file begins with
 magic, version and database id; each entry is a checksum, a length, a header (session, cxid, zxid, time, type), the

@@ -58,7 +58,7 @@ _PATTERN: Final = (
 class ClientSelector:
     """Selects clients of one kind: all (`every`), the client with this `number`, or a random client (neither is set).
 
-    Members are taken from one `group` ('': from all groups). `place`: selects the member that owns this partition.
+    Members are of one `group` ('': of any consumer group). `place`: selects the member that owns this partition.
     """
 
     kind: ClientKind
@@ -85,7 +85,7 @@ class ClientSelector:
 
     @property
     def prefix(self) -> str:
-        """Return the first letter of the ids of this kind, such as `p` for producers; `g` for members of groups."""
+        """Return the first letter of the ids of this kind: `g` for members of consumer groups, else the kind's own."""
         return "g" if self.kind == "member" else self.kind[0]
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
@@ -262,7 +262,8 @@ class ClientInjection(Injection[ClientT]):
         return tuple(client.id for client in self.hit)
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
-        """Wait until `state` is true for each process. Raises `FaultNotConfirmed` ("waited for client ID `what`")."""
+        """Wait up to `within_s` seconds for each process in `members` until `state` is true of it. Raises
+        `FaultNotConfirmed` ("waited for client ID `what`") if it does not become true."""
         for client in self.members:
             self.wait_for(
                 partial(state, client),
@@ -272,10 +273,9 @@ class ClientInjection(Injection[ClientT]):
             )
 
     def await_work(self, name: str) -> str:
-        """Wait until a client, or its successor if another fault hit it too, has sent or read something; return its id.
-
-        Raises `FaultNotConfirmed` after a while; time without a successor because of another fault does not count.
-        """
+        """Wait until a client, or its successor if another fault hit it too, is at work (`Processes.at_work`); return
+        its id. Raises `FaultNotConfirmed` after a minute; time in which another fault keeps it without a successor does
+        not count."""
         clients = self.processes
         while True:
             now = self.wait_for(

@@ -52,9 +52,10 @@ _STANDS_IN: Final = {
 class AtCode(NodeFault):
     """The process halts, one thread waits, is delayed or fails where a thread passes a point of the code.
 
-    The rule is loaded when the fault is due. `halt` and `pause_thread` act at the pass of number `pass`; `delay` and
-    `throw` act at that pass and at all later passes, until the fault is healed. Passes are counted per node and, at
-    points that concern partitions, per partition. Passes for internal topics do not count.
+    The Byteman rule that does this is loaded when the fault is due. `halt` and `pause_thread` act at the pass of number
+    `pass`; `delay` and `throw` act at that pass and at all later passes, until the fault is healed. Passes are counted
+    per node and, at points that concern partitions, per partition (`alter-partition`: per topic). Passes for internal
+    topics do not count.
     """
 
     KIND = "at_code"
@@ -110,8 +111,9 @@ class AtCode(NodeFault):
         return (f"{self.does} at {self.title}{place}, pass {self.nth}",)
 
     def place(self, version: str, mode: str) -> CodePlace | None:
-        """Return class and method of the point in a Kafka release and metadata mode (`kraft` or `zookeeper`). None if
-        the release does not have the point. Raises KeyError for an unknown name."""
+        """Return class, method and location of the point in a Kafka release and metadata mode (`kraft` or `zookeeper`).
+        None if the release does not have this named point. Raises KeyError for an unknown name. A point without a name
+        has the same place in every release."""
         if isinstance(self.point, FreePoint):
             return self.point.place()
         return POINTS[self.point].place(version, mode)
@@ -224,7 +226,7 @@ def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
 
 @injects(AtCode)
 class AtCodeInjection(ProcessInjection[AtCode]):
-    """Load the rule on each node that holds the role, and wait until the first node passes the point."""
+    """Load the rule on each node that holds the role, and wait until it has acted on one of them."""
 
     def __init__(self, fault: AtCode, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -23,8 +23,8 @@ class CodePlace:
     """A place in a method, as Byteman names it.
 
     `at`: a location, such as `EXIT`, `INVOKE UnifiedLog.flush` or `AFTER INVOKE renameDir 1`. `when`: a condition.
-    `partition`: an expression for the partition that a pass concerns, as `topic-N`; empty if it concerns none. `bind`:
-    variables that these expressions use.
+    `partition`: an expression for the partition that a pass concerns, as `topic-N`, or for its topic; empty if it
+    concerns none. `bind`: variables that these expressions use.
     """
 
     class_name: str

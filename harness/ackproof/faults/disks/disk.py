@@ -55,8 +55,8 @@ class DiskFault(NodeFault):
 
 
 class DiskInjection(ProcessInjection[SpecT]):
-    """Base injection of disk faults. Healing kills nodes that run, repairs their disks, and starts all nodes.
-    It is confirmed when each of their replicas is in sync again."""
+    """Base injection of disk faults. Healing kills nodes that run, repairs their disks, and starts the nodes that no
+    other fault keeps down. It is confirmed when each of their replicas is in sync again."""
 
     def heal(self) -> str:
         if self.refused:
@@ -84,9 +84,9 @@ class DiskInjection(ProcessInjection[SpecT]):
 
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
-    """Wait until these nodes are in the ISR of all their partitions of the experiment's topics (without an
-    experiment: of all topics on their disks that are not internal). All partitions of these topics must have
-    a leader. Return what was seen, in words; at once if no node is a broker.
+    """Wait until these nodes are in the ISR of all their partitions of the experiment's topics (without an experiment:
+    of all topics on their disks that are not internal). All partitions of these topics must have a leader. Return what
+    was seen, in words; at once if there is no topic, or no node is a broker.
 
     Raises `FaultNotConfirmed` after `BACK_WITHIN_S` seconds, `Interrupted` if the run is stopped.
     """
@@ -160,8 +160,8 @@ class EmptyDisk(DiskFault):
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         """Yield conflicts with the experiment, each as (name of a field, sentence).
 
-        A backup cannot be restored on the model, whose disks hold none. The target must not be the only controller,
-        because the cluster would lose all its metadata.
+        The backend `model` cannot restore a copy, because its disks hold no files. The target must not be the only
+        controller, because the cluster would lose all its metadata.
         """
         cluster = experiment.cluster
         if self.restore != "nothing" and experiment.backend == "model":

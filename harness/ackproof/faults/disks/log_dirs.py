@@ -44,7 +44,8 @@ _SIGNS: Final = (
 
 
 class LogDirFault(DiskFault):
-    """Base of faults of one log dir: the log dir of the role's partition, the only log dir, or log dir number `dir`."""
+    """Base of faults of one log dir. `dir`: its number, from 1; None: the only log dir, or that of the partition that
+    the role names."""
 
     OVER = WHERE_IT_RUNS
     IN_FORCE_S = 60.0
@@ -114,9 +115,9 @@ class FullDisk(LogDirFault):
 
 
 class FailLogDir(LogDirFault):
-    """One log dir fails: every access gives an I/O error, or nothing new can be created in it. With several log dirs
-    (`cluster.log_dirs`) only its partitions go offline; with one the broker exits. A repaired log dir does not come
-    back by itself: healing restarts the node."""
+    """One log dir fails: every access gives an I/O error (`how: io_error`), or nothing new can be created in it
+    (`read_only`). With several log dirs (`cluster.log_dirs`) only its partitions go offline; with one the broker exits.
+    A repaired log dir does not come back by itself: healing restarts the node."""
 
     KIND = "fail_log_dir"
     DONE = "robbed of a log dir"
@@ -150,9 +151,9 @@ class LogDirInjection(DiskInjection[LogDirT]):
         """Lines that each node had logged before the fault."""
 
     def _choose(self) -> Mapping[int, Path]:
-        """Choose the log dir of each node, note the node's present log lines, to see new ones, and claim the
-        node: from now on it may end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be
-        broken, or has no such log dir."""
+        """Choose the log dir of each node, record the log lines that the node has so far, and claim the node: from now
+        on it may end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be broken, or has no such
+        log dir."""
         self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)

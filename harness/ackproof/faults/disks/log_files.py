@@ -74,10 +74,11 @@ class PartitionFault(DiskFault):
 
 
 class TruncateSegment(PartitionFault):
-    """SIGKILL, and the end of a segment is cut off, in the middle of a batch or not.
+    """SIGKILL, and the last `bytes` of a segment are cut off, in the middle of a batch or not.
 
-    The broker fetches the missing end of an active segment from the leader. Kafka does not check closed segments: the
-    hole stays until the replica is created again from another replica.
+    `segment`: the active segment, or the newest closed one. The broker fetches the missing end of an active segment
+    from the leader. Kafka does not check closed segments: the hole stays until the replica is created again from
+    another replica.
     """
 
     KIND = "truncate_segment"
@@ -129,7 +130,7 @@ PartitionT = TypeVar("PartitionT", bound=PartitionFault)
 
 
 class PartitionInjection(DiskInjection[PartitionT]):
-    """Base injection: finds the partition's files on a node."""
+    """Base injection of faults of a partition's files: finds these files on a node, and kills nodes."""
 
     def __init__(self, fault: PartitionT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -42,10 +42,11 @@ Ends = dict[TopicPartition, int]
 class PowerLoss(DiskFault):
     """The process ends, and all data that was not fsynced is lost.
 
-    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, and the process is
-    killed. The file system is mounted again. `how: cut`: SIGKILL, and each log loses the batch that has the recovery
-    point on disk, or in the experiment's topics offset `keep`, and all later batches. Stale indexes and the mark of a
-    clean shutdown are removed. `auto`: device if possible, else cut; the timeline states which.
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process is
+    killed, and the file system is mounted again. `how: cut`: SIGKILL, and each log is cut before the batch that
+    contains its recovery point on disk; with `keep`, a log of the experiment's topics is cut before the batch that
+    contains that offset. Stale indexes and the mark of a clean shutdown are removed. `auto`: device if possible, else
+    cut; the timeline states which.
     """
 
     KIND = "power_loss"

@@ -69,11 +69,11 @@ class SlowDisk(LogDirFault):
     def planned(self, exposure: Exposure) -> Incidents:
         """Return the followers that may leave the ISR, and the brokers that may be fenced.
 
-        Followers lag because they cannot append; a leader that serves nobody drops all its followers. The fault
-        lasts longer than `for`, which counts from the confirmation, and the confirmation waits for a slow write.
-        Brokers are not fenced for a slow disk of their own, because heartbeats write nothing. But a controller
-        that cannot append to the metadata log for a whole session does not learn that another one is active, and
-        a ZooKeeper server answers no ping while a write waits.
+        Followers lag because they cannot append, and a slow leader drops all its followers. The fault lasts longer than
+        `for`, which counts from the confirmation, and the confirmation waits for a slow write. Brokers are not fenced
+        for a slow disk of their own, because heartbeats write nothing. But a controller that cannot append to the
+        metadata log for a whole session does not learn that another one is active, and a ZooKeeper server answers no
+        ping while a write waits.
         """
         cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
@@ -102,11 +102,12 @@ class SlowDisk(LogDirFault):
 
 
 class FreezeLoop:
-    """Thread that freezes the file systems of nodes for `stall_s` seconds, then thaws them for a moment, in a loop.
+    """Thread that freezes file systems (`systems`: node → file system) for `stall_s` seconds, then thaws them for a
+    moment, in a loop.
 
-    From each freeze to the thaw, it holds `at(node)`, the lock of each node's disk, so that no other fault
-    unmounts a file system. If a file system cannot be frozen, the loop ends with `error`, unless
-    `others(node)` is True: another fault holds the node.
+    From each freeze to the thaw, it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a
+    file system. If a file system cannot be frozen, the loop ends with `error`, unless `others(node)` is True: another
+    fault holds the node.
     """
 
     def __init__(
@@ -188,9 +189,9 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
         """Confirm that writes and fsyncs on the slowed file system wait; return the measured seconds, in words. Raises
         `FaultNotConfirmed` if too few wait.
 
-        On a busy machine every disk is slow, and single writes are slower than others. So two of four consecutive
-        writes must be slow. Each write begins while the file system is frozen: how many writes pass between two freezes
-        depends on the machine.
+        A write is slow if it takes at least half a `stall` longer than one on another disk at the same time. Single
+        writes may be slow by chance, so two of four consecutive writes must be. Each write begins while the file system
+        is frozen: how many writes pass between two freezes depends on the machine.
         """
         if self._loop is None:
             raise self.not_confirmed("nothing was frozen")

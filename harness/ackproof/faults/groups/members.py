@@ -35,8 +35,8 @@ class JoinGroup(GroupFault):
 
 
 class LeaveGroup(GroupFault):
-    """Members leave a consumer group by a clean stop: they commit what their mode commits, and leave. Healing starts a
-    member in place of each."""
+    """Members leave a consumer group by a clean stop: they commit as the group's field `commit` says, and leave.
+    Healing starts a member in place of each."""
 
     KIND = "leave_group"
     DONE = "left"
@@ -66,7 +66,8 @@ class BounceMembers(GroupFault):
 
 
 class MigrateGroup(BounceMembers):
-    """A rolling replacement of members by members of the other rebalance protocol, while the group works.
+    """A rolling replacement of members by members of the other rebalance protocol (`to`: classic or consumer), while
+    the group works.
 
     Brokers convert the group (group.consumer.migration.policy: bidirectional, their default).
     """

@@ -112,8 +112,8 @@ class _SlowMemberInjection(ClientInjection[SlowMember]):
         return OF_TIME * self.fault.record_time
 
     def _watch(self, client: ClientProcess) -> _Pace:
-        """Return the watch on a member's pace, as soon as the member processes records at its usual pace, or has ended.
-        Raises `FaultNotConfirmed` if it does neither."""
+        """Return an observer of the member's pace as soon as it has seen the member process records at its usual pace,
+        or the member has ended. Raises `FaultNotConfirmed` if neither happens in time."""
         pace = _Pace(self.groups, client)
         self.wait_for(
             lambda: has_ended(client) or pace.processes(self._still_s),

@@ -52,10 +52,10 @@ def describe(context: FaultContext, group: str) -> GroupDescription | None:
 
 
 def client_of(member: GroupMember, groups: Groups) -> str:
-    """Return the id of the client behind a group member, such as `g0` for the `client.id` `ackproof-g0`.
+    """Return the id of the client that is this group member, such as `g0` for the `client.id` `ackproof-g0`.
 
-    A classic coordinator keeps the `client.id` of the predecessor if a member takes over its `group.instance.id`. Then
-    the successor's id is returned once it has its assignment.
+    If a member takes over the `group.instance.id` of its predecessor, a classic coordinator keeps the predecessor's
+    `client.id`. Then the successor's id is returned once it has its assignment.
     """
     name = member.client_id.removeprefix("ackproof-")
     later = groups.successor(name) if member.instance.startswith("ackproof-") else None
@@ -136,8 +136,8 @@ class GroupInjection(Injection[GroupT]):
             )
 
     def replace_stopped(self) -> str:
-        """Start a member in place of each that this fault stopped and no other fault replaced; return their ids, in
-        words."""
+        """Start a member in place of each that this fault stopped and no other fault replaced; return in words the ids
+        of the members that this fault started."""
         alone = (name for name in self.stopped if self.groups.successor(name) in (None, name))
         self.started += [self.groups.replace(name) for name in alone]
         return f"started {', '.join(self.started) or 'none'}"

@@ -95,7 +95,8 @@ FromField: TypeAlias = Annotated[
 
 
 class IsolateFault(LinkFault):
-    """Each node that holds the role is cut off, in both directions, from the nodes or clients that `from` names."""
+    """Each node that holds the role `target` is cut off, in both directions, from the nodes or clients that `away_from`
+    names (in a file: `from`)."""
 
     KIND = "isolate"
     DONE = "isolated"

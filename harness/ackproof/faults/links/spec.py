@@ -34,8 +34,9 @@ Holders: TypeAlias = Mapping[Role, Sequence[int]]
 
 @dataclass(frozen=True)
 class LinkObservation:
-    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured number. Its
-    meaning depends on the kind of fault: seconds, bytes, packets per answer. `words`: the observation in words."""
+    """Observation of a link at one moment. `passes`: True if requests are answered. `value`: the measured number, in a
+    unit that depends on the kind of fault, such as seconds, bytes, packets per answer. `words`: the observation in
+    words."""
 
     passes: bool
     value: float
@@ -60,7 +61,8 @@ class LinkFault(FaultSpec):
         raise NotImplementedError
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        """Yield the links between the nodes that the fault is aimed at; some may not exist.
+        """Yield the links between the nodes that the fault is aimed at, also those over which no node connects
+        (`exists`).
 
         `holders`: ids of the nodes that hold each role of the fault.
         """
@@ -164,8 +166,9 @@ def look_for_silence(
 ) -> LinkObservation:
     """Probe a link over which nothing should pass.
 
-    In the result `passes` is False if the probe ended in one of `ways`, and the source received no byte in
-    the next `STANDS_STILL_S` seconds. `value`: number of bytes received then; 0 if the probe was answered.
+    In the result `passes` is False if the probe ended in one of `ways` (each an outcome of a probe that counts as
+    silence), and the source received no byte in the next `STANDS_STILL_S` seconds. `value`: number of bytes received
+    then; 0 if the probe was answered.
     """
     answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
     if answer.passed:

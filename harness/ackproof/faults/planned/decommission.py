@@ -31,8 +31,9 @@ MOVED_WITHIN_S: Final = 90.0
 
 
 class Decommission(ProcessFault):
-    """Brokers leave, and their replicas move to other brokers: drained first, or killed first and replaced afterwards.
-    Healing starts the brokers again, without partitions."""
+    """Brokers leave the cluster, and all their replicas are reassigned to other brokers. With `drain` the replicas move
+    first, and a controlled shutdown follows; without it the brokers are killed, and then the replicas move. Healing
+    starts the brokers again; they then have no partitions."""
 
     KIND = "decommission"
     DONE = "decommissioned"
@@ -132,7 +133,7 @@ class _DecommissionInjection(ProcessInjection[Decommission]):
 
     def _await_moved(self) -> str:
         """Wait until a remaining broker shows no replica on the leaving brokers, and every ISR full; return what was
-        seen, in words. Raises `FaultNotConfirmed` if none does in time."""
+        seen, in words. Raises `FaultNotConfirmed` if that is not seen within `MOVED_WITHIN_S` seconds."""
 
         def find_unmoved() -> list[str]:
             return [
@@ -150,8 +151,8 @@ class _DecommissionInjection(ProcessInjection[Decommission]):
         return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
 
     def _states(self) -> dict[TopicPartition, PartitionState]:
-        """Return the state of all partitions, as shown by the remaining broker with the highest id that answers. Raises
-        `FaultNotConfirmed` if none does."""
+        """Return the state of all partitions (of the topics in `all_topics`), as shown by the remaining broker with the
+        highest id that answers. Raises `FaultNotConfirmed` if none does in time."""
 
         def look() -> dict[TopicPartition, PartitionState] | None:
             links = self.context.cluster.running_links()

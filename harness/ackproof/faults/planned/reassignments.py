@@ -156,8 +156,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         )
 
     def _throttle(self, rate: str | None, replicas: str | None) -> dict[Owner, dict[str, str | None]]:
-        """Return the throttle settings of all brokers and of the topic. `rate` and `replicas` None: remove
-        these settings.
+        """Return the throttle settings of all brokers (`rate`: bytes per second) and of the topic (`replicas`: `*` for
+        all). `rate` and `replicas` None: remove these settings.
 
         Of the listed replicas Kafka throttles only those that are not in sync.
         """

@@ -104,7 +104,7 @@ def ask(
     `do` sends the request over the connection that it gets. Return the id of the broker that answered, and the result
     of `do`. Use this function only for requests that may be carried out twice: an interrupted request may have been
     carried out. Raises `FaultNotConfirmed` if no broker answers within `within_s` seconds, `Refused` for Kafka's
-    errors.
+    errors. An error that only says that there is no controller yet is no answer: the request is repeated.
     """
     broken: list[str] = []
 
@@ -128,12 +128,12 @@ def ask(
 
 
 def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already: int) -> int:
-    """Send a request that must be carried out only once to a live broker; return the id of the broker that carried it
+    """Send to a live broker a request that must be carried out only once; return the id of the broker that carried it
     out.
 
     `do` sends the request over the connection that it gets. If the broker ends meanwhile, `do` is called again for
-    another broker. `already`: Kafka's error code that says that the interrupted request had been carried out. Raises
-    `FaultNotConfirmed` if no broker carries it out, `Refused` for other errors of Kafka.
+    another broker. `already`: Kafka's error code that then says that the interrupted request had been carried out.
+    Raises `FaultNotConfirmed` if no broker carries it out, `Refused` for other errors of Kafka.
     """
     tried = False
 
@@ -151,12 +151,12 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
 
 def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """Send a request that undoes a fault to a live broker; return the id of the broker that answered, and the result of
+    """Send to a live broker a request that undoes a fault; return the id of the broker that answered, and the result of
     `do`.
 
-    `do` sends the request over the connection that it gets. Brokers are tried for `BACK_WITHIN_S` seconds, and for
-    `STOPPED_S` more if the run is stopped. Raises `FaultNotConfirmed` if no broker answers by then, `Refused` for
-    Kafka's errors.
+    `do` sends the request over the connection that it gets. Brokers are tried for `BACK_WITHIN_S` seconds; if the run
+    is stopped meanwhile, for `STOPPED_S` seconds from then on. Raises `FaultNotConfirmed` if no broker answers by then,
+    `Refused` for Kafka's errors.
     """
     try:
         return ask(context, do, BACK_WITHIN_S)
@@ -173,7 +173,8 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
 
 
 def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
-    """Return the partition's state now. Raises `FaultNotConfirmed` if no broker shows it."""
+    """Return the partition's state as soon as a broker shows it. Raises `FaultNotConfirmed` if none does within
+    `SEEN_WITHIN_S` seconds."""
     return wait_for(
         context,
         lambda: context.cluster.topic_state([place.topic]).get(place),

@@ -141,8 +141,8 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def heal(self) -> str:
-        """Confirm that the rule still works, and lift it; return the last observations and the number of
-        frames hit, in words. Raises `FaultNotConfirmed`, after lifting, if the rule did not work any more."""
+        """Confirm that the rule still works, and lift it; return the last observations and the number of requests (or
+        responses) hit, in words. Raises `FaultNotConfirmed`, after lifting, if the rule did not work any more."""
         lasted: Mapping[Link, RequestObservation] = {}
         try:
             if self._bit:

@@ -40,7 +40,8 @@ _PLACED_S: Final = 0.2
 
 
 class HoldRequest(RequestFault):
-    """Requests wait. They continue in order when the fault heals, or as soon as a given number wait."""
+    """Requests, or their responses (`side`), wait. They continue in order when the fault heals, or as soon as
+    `until_held` of them wait. Later requests on the connection wait too, unless `overtaken` is set."""
 
     KIND = "hold_request"
     SUMMARY = (
@@ -188,8 +189,8 @@ ErrorField: TypeAlias = Annotated[
 
 
 class AnswerRequest(RequestFault):
-    """Requests are answered with an error and do not reach the node; or they reach it, and its response gets
-    the error."""
+    """Requests are answered with an error and do not reach the node (`side: request`); or they reach it, and the error
+    is put into its response (`side: response`)."""
 
     KIND = "answer_request"
     SUMMARY = (

@@ -124,9 +124,9 @@ class _ScriptInjection(Injection[Script]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Shut the gates, and wait until all replicas are equal and each gate holds the requests that it must hold.
-        That state is the base from which the script counts. Raises `FaultNotConfirmed` if that does not come about in
-        time."""
+        """Shut the gates, and wait until all replicas have the same log end and high watermark, and the requests that
+        brokers send by themselves wait at the gates. That state is the base from which the script counts. Raises
+        `FaultNotConfirmed` if that does not come about in time."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:

@@ -222,7 +222,7 @@ class StepSpec(Spec):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Return the gates that must be shut for the step; () if it needs none."""
+        """Return the gates that must be shut for the step, or that it shuts; () if there are none."""
         gate = Gate.FETCHES if self.action == "set_aside" else _OPENS.get(self.action)
         return (self.shut or ()) if gate is None else (gate,)
 

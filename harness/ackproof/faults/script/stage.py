@@ -236,8 +236,8 @@ def find_unexpected_decisions(
 class Gates:
     """The gates of one script at the request proxy: each holds requests of one kind, or their responses, at one broker.
 
-    `laid`: the links with the proxy. `number`: number of the fault. Methods raise `LinkError` if the proxy does not
-    carry out a request.
+    `laid`: the cluster's links over the request proxy. `number`: number of the fault. Methods raise `LinkError` if the
+    proxy does not carry out a request.
     """
 
     def __init__(self, laid: RequestLinks, cluster: ClusterSpec, number: int) -> None:

@@ -1,5 +1,5 @@
-"""Anomaly classes: decides by the prediction, or else by the settings, which are forbidden, and how many findings
-count.
+"""Anomaly classes: which are forbidden, by the prediction or else by the settings, and how many findings count against
+the run.
 
 Names of this module, for one class: `apart` are its predictions about single partitions. `whole` is the number of all
 its findings. `count` is the number of findings on other partitions than `apart`; the rulings of the topics decide about
@@ -98,12 +98,12 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
 
 
 def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
-    """Judge a class about transactions that the settings forbid (`one`), and name a marker that a coordinator skipped.
-    Return the judgement with these reasons.
+    """Return the judgement of a class about transactions that is forbidden so far (`one`), with reasons added, such as
+    a marker that a coordinator skipped.
 
-    If all torn transactions lack only records that count as lost, the class is allowed: the loss is judged as
-    `lost`. Torn transactions are undecided after a fault of a disk, which can remove a marker or the record
-    of a commit, unless a coordinator skipped a marker.
+    If all torn transactions lack only records that count as lost, the class is allowed: the loss is judged as `lost`.
+    Torn transactions are undecided after a fault of a disk, which can remove a marker or the record of a commit, unless
+    a coordinator skipped a marker.
     """
     is_torn = one.anomaly == Anomaly.TORN_TRANSACTION  # in partitions other than that of its finding, too
     skipped = sorted(facts.unmarked if is_torn else facts.unmarked & find_places(facts, one.anomaly))
@@ -139,10 +139,10 @@ def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
 def _with_those_apart(
     facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
 ) -> ClassJudgement:
-    """Return the judgement of a class with the findings on partitions with a prediction of their own (`apart`) added.
-    `rest`: the judgement of all other findings. `whole`: number of all findings.
+    """Add the findings on partitions that have predictions of their own (`apart`) to the judgement of a class, and
+    return it. `rest`: the judgement of all other findings. `whole`: number of all findings.
 
-    A class that is forbidden elsewhere stays forbidden. On a separate partition, a possible loss is permitted only if
+    A class that is forbidden elsewhere stays forbidden. On a partition of `apart`, a possible loss is permitted only if
     the replay traces all losses to the step that removed the records.
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
@@ -278,9 +278,10 @@ def ruling(
 ) -> Ruling:
     """Return whether the class `anomaly` is forbidden on one topic, with the reason.
 
-    The settings (`promises`) alone decide classes that are not `RuledBy.LOSS`. Of the others, the prediction decides.
-    Without a prediction the settings decide; but if one of `expects` bounds the class, the ruling is unknown, unless
-    the settings forbid the class and no bound demands it.
+    The settings (`promises`) alone decide classes that do not depend on a loss of records (`RuledBy.LOSS`). The
+    prediction decides the others. Without a prediction the settings decide; but if one of `expects` bounds the class,
+    the ruling is unknown, unless the settings forbid the class and no bound demands it. If a search for a way to the
+    anomaly (`explored`) ended without an answer, only such settings decide; else the ruling is unknown.
     """
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:

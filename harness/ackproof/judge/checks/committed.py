@@ -181,7 +181,7 @@ def _wrong(
     """Yield (partition, sentence) for each partition for which OffsetFetch answered an offset that cannot be the
     group's. `own`: the commits of the group; `when`: time of the answer in words.
 
-    `loss`: why accepted commits may be missing, '' if they may not. Then none, and each tried offset, is right.
+    `loss`: why accepted commits may be missing, '' if they may not. If they may, no offset and each tried one is right.
     """
     for place, commits in sorted(own.items()):
         served = answered.get(place, _NONE)

@@ -16,12 +16,13 @@ from ackproof.rundir.timestamps import read_timestamps
 
 def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
     """Check the CRC-32C of each batch on disk. Yield a `breaks` opinion (a promise is broken) for each log with a
-    damaged batch for which another log is a witness. Yield nothing if a fault may have changed files of brokers.
+    damaged batch for which another log is a witness. Yield nothing if no logs were read, or a fault may have changed
+    files of brokers.
 
     Leaders and followers verify the checksum before they append a batch (UnifiedLog.analyzeAndValidateRecords), so a
     broker damaged what it wrote. A second log is the witness: it ends where the batch begins, because a follower
-    refuses it; it has the same damage; or its copy is whole, and the damaged one is in a log that is in sync. The last
-    batch of a log is left out: it may still have been written while the log was read.
+    refuses it; it has the same damage; or its copy is whole and both logs are in sync. The last batch of a log is left
+    out: it may still have been written while the log was read.
     """
     if facts.replicas is None or facts.disk_fault is not None:
         return

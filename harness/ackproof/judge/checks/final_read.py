@@ -16,10 +16,14 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Yield `lacks` opinions (evidence is missing): if there was no final read, or none at read_committed although
-    producers use transactions; if the read is incomplete or lacks partitions; if something had not recovered before it
-    and is not stuck; if a reader's ledger has another number of records than it read; and if a reader went back or
-    skipped records that it could have got. Raises `BadInput`, OSError or ArrowException for a broken file."""
+    """Yield `lacks` opinions (evidence is missing): if there was no final read, or a partition has none at
+    read_committed although producers use transactions; if the read is incomplete or lacks partitions; if the cluster or
+    a client was still recovering when it began (`RecoveryFile.undecided`; not with `evidence.isr_size`); if a reader's
+    ledger has another number of records than the reader counted; and if a reader went back, or passed over a record
+    that it could have got.
+
+    Raises `BadInput`, OSError or ArrowException for a broken file.
+    """
     final = facts.final_read
     if final is None:
         yield lacks("there was no final read")

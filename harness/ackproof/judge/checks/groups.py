@@ -28,10 +28,11 @@ _NONE: Final = -1
 
 def check_groups(facts: Facts) -> Iterator[Opinion]:
     """Yield a `lacks` opinion for each gap in the evidence of consumer groups: no `groups.json`, or a group
-    that it does not name; a member that ended by itself, broke the contract or did not close its ledger;
-    unknown committed offsets; an incomplete output; a group that is not stalled and had not caught up with
-    its input; a group that the audit did not count. Yields `not judged` for classes that the audit could not
-    count. Nothing is yielded without groups. Raises `BadInput` for a broken file."""
+    that it does not name; a member that ended by itself or with an error, broke the contract of docs/clients.md
+    or did not close its ledger; unknown committed offsets; an output topic that could not be read to its end; a
+    group that had not caught up with its input although it is not stalled; a group that the audit did not count.
+    Yields `not judged` for classes that the audit could not count. Nothing is yielded without groups. Raises
+    `BadInput` for a broken file."""
     specs = facts.case.experiment.workload.groups
     if not specs:
         return
@@ -105,7 +106,9 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
 
     Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in a log, or
     if the coordinator returned or wrote an offset that no member committed. Yields `not judged` for a group whose
-    commits a fault may have removed, and one `agrees` for all partitions without a difference.
+    commits a disk fault, a clock or a user's command may have changed, or if elections are not known (conditions
+    `unsure` and `outside`), and one `agrees` for all partitions without a difference. A group whose coordinator did not
+    answer, and deleted topics, are left out.
 
     A follower may lag, so only logs that end at the coordinator's log end offset are compared. A commit without an
     answer may be in the logs only, so its offset is no difference there. An operator, a program of the user, or

@@ -97,9 +97,9 @@ def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
 def _acked_beyond(
     facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
 ) -> Iterator[tuple[int, int, _Behind]]:
-    """Yield (offset, time of its acknowledgement in ns, replica) for each replica that lacked an acknowledged offset
-    although it was asked later and was in the ISR; the offset acknowledged last if there are several. `records`:
-    records of the metadata log about the partition. Yields nothing if a ledger part cannot be read."""
+    """Yield (offset, time of its acknowledgement in ns, replica) for each replica of `behind` that lacked an
+    acknowledged offset although it was asked later and was in the ISR; of several offsets, the one acknowledged last.
+    `records`: records of the metadata log about the partition. Yields nothing if a ledger part cannot be read."""
     wanted = (
         (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
@@ -174,9 +174,10 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
 
 
 def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
-    """Return {node: offset} of the replicas that left the ISR and are out of it at the end, by partition. The
-    offset is the high watermark of the last sample with the replica in the ISR, or a lower one at which the
-    replay has a truncation. Deleted and compacted topics, and nodes whose disk a fault hit, are left out."""
+    """Return {node: offset} of the replicas that left the ISR, are still assigned and are out of it at the end, by
+    partition. The offset is the high watermark of the last sample with the replica in the ISR, or, if lower, the
+    lowest offset from which the replay saw a log of the partition truncated. Deleted and compacted topics, and nodes
+    whose disk a fault hit, are left out."""
     cuts: dict[TopicPartition, list[int]] = defaultdict(list)
     for cut in facts.replay.truncations:
         cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)

@@ -76,12 +76,12 @@ def _name_overdue_clients(facts: Facts) -> Iterator[str]:
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each targeted partition without an acknowledgement at
-    a required time.
+    """Yield a `lacks` opinion (evidence is missing) for each partition at which a fault is aimed and where no record
+    was acknowledged before the first fault, or none after the last confirmed healing.
 
-    These times are before the first fault and after the last confirmed healing. The second is not required if
-    the experiment does without it (`evidence.ack_after_healing`), if no healing was confirmed, nor for a
-    partition that can acknowledge nothing any more (`blocked`). Nothing is yielded if no fault was requested.
+    An acknowledgement after healing is not required if `evidence.ack_after_healing` is off, if no healing was
+    confirmed, nor of a partition that need not acknowledge any more (`blocked`). Nothing is yielded if no fault was
+    requested.
     """
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]

@@ -25,7 +25,7 @@ _proves = partial(breaks, proven=True)
 
 
 class _Batch(NamedTuple):
-    """Columns of a batch in `replicas.BATCHES` that must be equal in all replicas, except `sound`."""
+    """Columns of a batch in `replicas.BATCHES` that must be equal in all replicas, except `sound`: its CRC is right."""
 
     first_offset: int
     last_offset: int
@@ -43,7 +43,8 @@ class _Batch(NamedTuple):
 
 
 class _Logs(NamedTuple):
-    """The logs of a partition's replicas on disk, with the facts that their comparison needs."""
+    """The logs of a partition's replicas on disk, with the facts that their comparison needs. `read`: the partition's
+    final read. `in_sync`: ids of the ISR at the end."""
 
     read: PartitionRead
     replicas: Sequence[Replica]
@@ -331,8 +332,8 @@ def _ends_that_no_log_reaches(logs: _Logs) -> Iterator[Opinion]:
 
 
 def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
-    """Yield a sentence if every log has records after the end of the final read: they are committed, so not
-    lost.
+    """Yield a sentence if every log of `whole` has records after the end of the final read: they are committed, so
+    not lost.
     """
     read, end = logs.read, min(replica.log_end for replica in whole.values())
     later = [row for row in logs.rows(next(iter(whole)), read.end, end) if not row.control]
@@ -361,8 +362,8 @@ def _wrong_counts(
 
 
 def _least(read: PartitionRead, rows: Sequence[_Batch]) -> int:
-    """Return the least number of records of a log that the read must have: those of whole batches, without
-    transactions."""
+    """Return how many records of a log the read must have at least: those of batches that lie wholly within the
+    read and belong to no transaction."""
     inside = (row for row in rows if row.first_offset >= read.start and row.last_offset < read.end)
     return sum(row.records for row in inside if not row.control and not row.transactional)
 

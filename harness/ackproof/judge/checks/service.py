@@ -45,10 +45,10 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     its promise, or an acknowledged record of its output is not there.
 
     Yields `lacks` for missing evidence, such as an instance that died or broke its contract, a service that
-    did not catch up, or an output that could not be read. Yields `not judged` for what its level leaves out
-    or its promise allows. Yields `open` if the input or the settings may explain what is missing, and if a
-    committed offset went back. If the output could be read, `agrees` comes last, with the number of copied
-    records. Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
+    did not catch up, or an output that could not be read. Yields `not judged` for what its level (the events that
+    it prints) leaves out or its promise allows. Yields `open` if the input or the settings may explain what is
+    missing, and if a committed offset went back. If the output could be read, `agrees` comes last, with the number
+    of copied records. Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
     """
     spec, file = facts.case.experiment.workload.service, read_service(facts.run)
     if spec is None:

@@ -40,8 +40,11 @@ class _Finding(NamedTuple):
 def check_windows(facts: Facts) -> Iterator[Opinion]:
     """Compare the windows of a soak with each other, with the timeline and with the audit of the whole run.
 
-    Yields opinions `contradicts` (files disagree), `lacks` (missing evidence), `not judged` and `agrees`;
-    nothing for a run that is no soak. Raises `BadInput` for a broken window file.
+    Yields `contradicts` (files disagree) if windows leave out offsets, or differ from the timeline or from their own
+    findings; `lacks` (evidence is missing) if the last window was not audited, or if windows and whole count
+    differently; `not judged` for deleted windows, and for what only the audit of the whole can tell; `agrees` if all
+    windows together found what that audit did. Yields nothing for a run that is no soak. Raises `BadInput` for a broken
+    window file.
     """
     if facts.case.experiment.soak is None:
         return
@@ -62,8 +65,8 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
-    """Check that the windows cover each partition from offset 0 to the end of the final read, without gaps. Yields
-    `contradicts` (files disagree) where they do not."""
+    """Check that each window has the partitions of the case, and that the windows cover each from offset 0 to the end
+    of the final read, without gaps. Yields `contradicts` (files disagree) where they do not."""
     ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
     for window in facts.windows:
         read = {one.place: one for one in window.read}
@@ -198,8 +201,8 @@ def _found_in(facts: Facts) -> list[list[_Finding]]:
 
 
 def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter[_Finding]:
-    """Return the number of findings of all windows (`found_in`), by the identity of the finding. Findings that a later
-    window took back, and findings about deleted records, are left out."""
+    """Return each finding of the windows (`found_in`), with the number of times that it was found. Left out are those
+    about deleted records, and those that a later window took back: the record was read after all, maybe displaced."""
     found: Counter[_Finding] = Counter()
     for window, own in zip(facts.windows, found_in, strict=True):
         found.update(own)

@@ -179,8 +179,9 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each client whose end in the timeline does not fit its ledger
-    or the faults that killed clients. Nothing is yielded for simulated runs and for runs that broke off."""
+    """Yield a `contradicts` opinion (files disagree) for each producer and live reader whose end in the timeline does
+    not fit its ledger, and where kills of clients by faults do not fit case.json or the timeline. Nothing is yielded
+    for simulated runs and for runs that broke off."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
@@ -215,7 +216,8 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 def _kills(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each confirmed kill that names no client, for each client named as killed that was started
-    with another pid or did not end then, and for each killed client of case.json that no fault names."""
+    with another pid or did not end then, and, if no kill failed or missed, for each killed client of case.json that no
+    fault names."""
     named: set[str] = set()
     kills = [
         fault

@@ -46,9 +46,9 @@ _AFTER_NS: Final = 3_000_000_000
 
 
 def check_lives(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) if a fault's events are out of order, outside the load phase, or
-    of a fault that the case does not have; a `lacks` opinion (evidence is missing) if a fault missed that no storm
-    drew."""
+    """Yield a `contradicts` opinion (files disagree) if a fault's events are out of order, before the load phase, after
+    the heal phase, or of a fault that the case does not have; a `lacks` opinion (evidence is missing) if a fault missed
+    (found nothing to break, or had no effect) although no storm drew it."""
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):
         own = [event for event in events if event.kind in WRITTEN_AT_ONCE]

@@ -45,7 +45,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
     own ledgers.
 
     If members got records, or committed offsets, beyond the end of the final read, answers of Kafka differ: yield
-    `lacks` (missing evidence) in a sealed run, else `contradicts`. Groups whose input may have been cut are left out.
+    `lacks` (missing evidence) in a sealed run, else `contradicts`. Groups whose input may have lost records are left
+    out (`_beyond_the_end`).
     """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return
@@ -68,8 +69,9 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
-    """Yield a sentence for each contradiction between a member's ledgers, its settings and its lifetime. A
-    ledger with a part that cannot be read is left out: the audit reports the part."""
+    """Yield a sentence for each contradiction in a member's ledgers: rows of another member, rows that cannot be true
+    (`_DELIVERY_RULES`, `_COMMIT_RULES`), and times outside its lifetime. A ledger with a part that cannot be read is
+    left out: the audit reports the part."""
     name, folder = f"member {member.client}", client_folder(member.client)
     ledgers: tuple[tuple[Path, pa.Schema, tuple[str, ...], Mapping[str, pc.Expression]], ...] = (
         (facts.run.deliveries, DELIVERIES, ("delivered_ns", "processed_ns"), _DELIVERY_RULES),
@@ -110,8 +112,9 @@ def _beyond_the_end(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each partition of which members got, or asked to commit, offsets beyond the end of
     the final read.
 
-    Groups whose input may have been cut are left out. In other input, records below the high watermark stay.
-    Committed offsets that no member asked for are checked in `judge.checks.groups`.
+    Left out are groups whose input may have lost records that members got, and groups whose offsets or input a fault
+    or a user's command changed. In other input, records below the high watermark stay. Committed offsets that no member
+    asked for are checked in `judge.checks.groups`.
     """
     reads = facts.final_read.partitions if facts.final_read is not None else ()
     ends = {(read.topic, read.partition): read.end for read in reads if read.complete}

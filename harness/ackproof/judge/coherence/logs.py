@@ -33,8 +33,8 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
     Yields a `contradicts` opinion (files disagree) for what cannot both be true (`lacks` in a sealed run, if
     both are answers of Kafka). Yields `breaks` or `lacks` if the read of a partition without retention begins
-    above offset 0 (`_first_offset`). Yields `lacks` for a partition without a sample after the load, and in a
-    sealed run for a partition whose records were not counted. Yields nothing without a final read.
+    above offset 0 (`_first_offset`). Yields `lacks` for a partition whose ISR was not sampled after the load, and in
+    a sealed run for a partition whose records were not counted. Yields nothing without a final read.
     """
     final = facts.final_read
     if final is None:
@@ -117,8 +117,8 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
     """Yield a sentence for each partition of which the final reads at read_uncommitted and read_committed
-    found different starts or ends. With a hanging transaction, the read at read_committed may end at the last
-    stable offset."""
+    found different starts or ends. Starts may differ if retention may delete records. With a hanging transaction, the
+    read at read_committed may end at the last stable offset."""
     first_reads: dict[TopicPartition, PartitionRead] = {}
     hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
     last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
@@ -321,8 +321,8 @@ def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) 
 
 
 def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartition]) -> bool:
-    """Return True if the footer shows that its rows agree with the logs. They have one leader epoch, and the log of
-    each of their partitions in `places` has all their offsets in that epoch."""
+    """Return True if the footer shows that its rows agree with the logs: they have one topic and one leader epoch, and
+    the log of each of their partitions in `places` has all their offsets in that epoch."""
     topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
     epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1
     if topic is None or not footer.is_all("leader_epoch", epoch) or not 0 <= last - first <= len(places):

@@ -29,8 +29,8 @@ _LONG_NS: Final = 10_000_000_000
 
 
 def check_processes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) where starts and ends of a node do not alternate, or do not fit
-    its registrations or leaderships. Nothing is yielded for simulated and attached clusters."""
+    """Yield a `contradicts` opinion (files disagree) where starts and ends of a node do not alternate, or (KRaft only)
+    do not fit its registrations or leaderships. Nothing is yielded for simulated and attached clusters."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process

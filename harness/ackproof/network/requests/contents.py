@@ -3,7 +3,7 @@
 kafka-python decodes the messages, by the version in the frame. It lacks a few responses of brokers and controllers:
 this module encodes those that have one error for the whole response. Fields by version are those of
 https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be decoded raises
-`UnreadableFrame`: the rule counts it, and the frame passes unchanged.
+`UnreadableFrame`: the rule notes the error (`RuleCounts.trouble`), and the frame passes unchanged.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def import_messages() -> None:
 
 
 def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[PartitionKey]:
-    """Return the partitions that a framed request names, as (topic, partition). `api`: Kafka's API key.
+    """Return the partitions that a framed request names, as (topic, partition). A topic is its name, or its id as 32
+    hexadecimal digits if the request has ids. `api`: Kafka's API key.
 
     Raises `UnreadableFrame` if it cannot be decoded.
     """
@@ -90,8 +91,9 @@ def read_fetched_partitions(
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
-    """Return a framed response with error `code` to the framed request `frame`, at the top level or for each partition.
-    `api`: Kafka's API key. Raises `UnreadableFrame` if it cannot be decoded, or its response has no error."""
+    """Return a framed response with error `code` to the framed request `frame`: at its top level, or, if it has no
+    error there, for each partition or group of the request. `api`: Kafka's API key. Raises `UnreadableFrame` if the
+    request cannot be decoded, or if its response has no error."""
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):

@@ -207,7 +207,7 @@ class FrameStream(Generic[FrameHead]):
         self.feed(memoryview(kept))
 
     def _walk(self, data: memoryview) -> None:
-        """Process frames: `begin` is where the bytes to pass on begin, `at` how far they were looked at."""
+        """Do what `decide` says with each frame in `data`, and keep what is undecided or must wait."""
         begin = at = self._wanted = 0
         end = len(data)
         while at < end and not self.stopped:

@@ -1,8 +1,9 @@
 """A connection through the request proxy: two streams of frames, unanswered requests, and the effects of rules.
 
 A broker processes the requests of a connection one after the other and answers in that order, and clients rely on it.
-All effects keep that order: frames after a held or delayed frame wait, too. After a silenced frame no further frame
-passes, as on a TCP connection that lost a packet for good. Other connections go on.
+Under all effects the client gets responses in the order of its requests. Frames after a held or delayed frame wait,
+too, unless the rule lets later requests pass (`Rule.overtaken`). After a silenced frame no further frame passes, as on
+a TCP connection that lost a packet for good. Other connections go on.
 """
 
 from __future__ import annotations

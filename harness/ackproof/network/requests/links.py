@@ -1,8 +1,8 @@
 """Links whose requests faults can change, and the harness's control of the request proxy that serves them.
 
-In containers the proxy listens on a host that all nodes reach. Packet rules in the namespace of a link's source
-redirect new connections to the proxy. If the mesh sends a link through Toxiproxy, Toxiproxy connects to the request
-proxy. Links from clients, which run on this machine, go through the proxy as they do on processes.
+Nodes that are processes find the proxy by their hosts files. In containers it listens on a host that all nodes reach,
+and packet rules in the namespace of a link's source redirect new connections to it. If the mesh sends a link through
+Toxiproxy, Toxiproxy connects to the request proxy. Links from clients, which run on this machine, always go through it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class RequestWiring:
 
 
 class RequestLinks:
-    """Links whose requests faults can change, between nodes that are processes of this machine."""
+    """Links whose requests faults can change: those between nodes that are processes of this machine, and those from
+    clients."""
 
     def __init__(self, wiring: RequestWiring) -> None:
         self.proxy = wiring.proxy
@@ -68,8 +69,8 @@ class RequestLinks:
         nothing for a node that is a process of this machine: its hosts file names the proxy."""
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return the host to which a node must connect so that its requests to a peer go through the proxy; None: the
-        peer's own host."""
+        """Return the host to which node `viewer` must connect so that its requests to node `peer` go through the proxy;
+        None: the peer's own host."""
         ways = self._ways.get(Link(viewer, peer))
         return ways[0].listen.host if ways else None
 

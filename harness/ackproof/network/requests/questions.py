@@ -221,7 +221,7 @@ class QuestionOutcome:
 
 @dataclass(frozen=True)
 class QuestionPlan:
-    """Parameters of a harmless request that shows what a rule does.
+    """Parameters of a harmless request that shows what a rule does. `timeout_s`: seconds to wait for the answer.
 
     `look_after_s`: seconds after which arrivals are counted (default: after the answer or the end of the wait).
     `wanted`: expected number of arrivals, the last one `later_s` seconds after the first. `named`, `elsewhere`:

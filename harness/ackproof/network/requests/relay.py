@@ -1,6 +1,6 @@
 """The proxy process: one epoll(7) loop for all connections, and its control socket.
 
-Started as `python -m ackproof.network.requests.relay HOST PORT`. It takes orders at that address, one JSON
+Started as `python -m ackproof.network.requests.relay HOST PORT`. It takes commands at that address, one JSON
 object per line, each answered by a line:
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
@@ -8,9 +8,9 @@ object per line, each answered by a line:
     {"do": "release", "name": "…", "way": "…"}      {"do": "copy", "name": "…", "way": "…"}
 
 Each answer has the present state: `ways` (routes), `rules` with the counts of each, `held` (how many frames
-each rule holds on each route) and `trouble`. `error` is there if the order failed. `lifted` has the counts of
-a rule that was lifted, `released` is true if a frame was released, `copied` has a held frame in hexadecimal
-digits.
+each rule holds on each route) and `trouble` (the first route on which something was not Kafka's protocol, and
+what). `error` is there if the command failed. `lifted` has the counts of a rule that was removed, `released` is
+true if a frame was released, `copied` has a held frame in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class Relay:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: RelayConnection) -> None:
-        """Close a connection at the end of the current turn, when its earlier frames were sent."""
+        """Close a connection at the end of the current turn, after its earlier frames were sent. Bytes that the kernel
+        has not accepted by then are lost."""
         self._closing.append(line)
 
     def complain(self, why: str) -> None:

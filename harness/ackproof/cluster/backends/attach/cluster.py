@@ -116,8 +116,8 @@ class AttachedCluster(Cluster):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Find the brokers. Raises `BadInput` if no broker answers, because of the address or the credentials, or
-        if the first that answers is older than Kafka 2.7.
+        """Find the brokers, and take the cluster's mode and racks from them, not from the experiment. Raises `BadInput`
+        if no broker answers (wrong address or credentials), or if the first that answers is older than Kafka 2.7.
         """
         answer, known = self._ask_first()
         self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)

@@ -102,7 +102,7 @@ _NEEDLESS: Final = re.compile(
 
 
 def _entries(where: str, text: str) -> Iterator[_Entry]:
-    """Yield (place for messages, name, value) for each setting in the text of a file of `key=value` lines.
+    """Yield (its place, such as `client.properties:4`, name, value) for each setting in a text of `key=value` lines.
 
     `where`: the file's name. Backslashes are not escapes. A value continues on the next line within a PEM and, in
     `sasl.jaas.config`, after a backslash. Raises `BadInput` for a line without a key or without `=` or `:`.
@@ -122,7 +122,7 @@ def _continued(line: str) -> bool:
 
 def _librdkafka_settings(every: Sequence[_Entry]) -> dict[str, str]:
     """Return all settings under librdkafka's names; of settings with equal names the last one counts.
-    `every`: (place for messages, name, value) of each, as `_entries` yields them.
+    `every`: (place, name, value) of each, as `_entries` yields them.
 
     Raises `BadInput`, with one line for each refused setting.
     """
@@ -144,8 +144,9 @@ def _librdkafka_settings(every: Sequence[_Entry]) -> dict[str, str]:
 
 
 def _translate(name: str, value: str, pem: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each librdkafka setting that replaces one setting; none if it is not needed. `pem`:
-    prefixes of the Java stores of type PEM. Raises `BadInput` that says what to write instead."""
+    """Yield (name, value) of each librdkafka setting that replaces one setting of a file; none if it is not needed.
+    `pem`: prefixes of the Java stores of type PEM, such as `ssl.keystore`. Raises `BadInput` for a setting that cannot
+    be replaced; its text says what to write instead."""
     store, _, part = name.rpartition(".")
     if name == _JAAS:
         yield from _login(value.replace("\\\n", " "))

@@ -70,8 +70,9 @@ def why_refused(name: str) -> str:
 
 
 def _check_login(settings: Mapping[str, str]) -> None:
-    """Raise `BadInput` if the security protocol uses SASL and a setting is missing for it: user name and password, or
-    those of OAuth. The message names the missing setting, and shows no secret."""
+    """Raise `BadInput` for an unsupported security protocol, and with SASL for an unsupported mechanism or a missing
+    setting (user name and password; with OAUTHBEARER method oidc, token endpoint and client). The message names the
+    setting, and shows no secret."""
     if "sasl" not in _protocol(settings):
         return
     needed: tuple[str, ...] = ("sasl.username", "sasl.password")
