@@ -211,7 +211,7 @@ class Network:
             act(*args)
 
     def wall(self, node: int) -> int:
-        """Return a node's wall-clock time: virtual time plus the shifts of clock faults, in ns since the run's start."""
+        """Return a node's wall-clock time: virtual time plus the shifts of clock faults, in ns since the start."""
         return self._clock.now + self.shifts.get(node, 0)
 
     def reset_all_of(self, host: Host) -> None:

@@ -94,7 +94,7 @@ def reset_text(row: Row) -> str:
 
 
 def _merged(found: Iterable[Incident]) -> Iterator[Incident]:
-    """Yield incidents in order. Successive incidents with the same kind and text become one, at the time of the first."""
+    """Yield incidents in order. Successive incidents with the same kind and text become one, at the first time."""
     for _, alike in groupby(found, lambda one: (one.kind, one.text)):
         first, *rest = alike
         yield replace(first, last_ns=rest[-1].t_ns, count=1 + len(rest)) if rest else first

@@ -180,7 +180,7 @@ MARGIN_S: Final = 0.5
 
 @dataclass(frozen=True)
 class ChartData:
-    """JSON data of a case's chart. `left_out`: one sentence for each kind of data that the chart does not show fully."""
+    """JSON data of a case's chart. `left_out`: a sentence for each kind of data that the chart does not show fully."""
 
     data: dict[str, JsonValue]
     left_out: tuple[str, ...]

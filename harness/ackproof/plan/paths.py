@@ -217,7 +217,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
 
 
 def _deep_match(path: Path) -> str | None:
-    """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None: no path does."""
+    """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None for none."""
     for above, names in GROUPS.items():
         there = (*above, path[-1])
         if above and "*" not in above and path[-1] in names and there not in GROUPS:
