@@ -25,7 +25,7 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """What a client library does with a batch after an error: it never sends it again, sends it again as a retry, or
+    """Action of a client library on a batch after an error: it never sends it again, sends it again as a retry, or
     sends it again without counting a retry."""
 
     NEVER = "no"

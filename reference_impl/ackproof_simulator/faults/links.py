@@ -79,7 +79,7 @@ class _LinksRun(Virtual[LinksT]):
             self.world.network.reset(connection)
 
     def mend(self, connection: Connection) -> None:
-        """End the fault's effect on a connection. Packets that it had blocked pass, unless another fault blocks them."""
+        """End the fault's effect on a connection. Packets that it had blocked pass, unless another blocks them."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden

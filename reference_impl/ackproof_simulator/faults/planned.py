@@ -118,8 +118,8 @@ class _CancelRun(_ReassignRun[CancelReassign]):
 
 @does(Decommission)
 class _DecommissionRun(DownRun[Decommission]):
-    """With `drain`: move all replicas of the target brokers to other brokers, then stop the target brokers. Without:
-    kill the target brokers, then move their replicas. Healing starts the target brokers again, without replicas."""
+    """Take the target brokers out. With `drain`: move all their replicas to other brokers, then stop them. Without: kill
+    them, then move their replicas. Healing starts them again, without replicas."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
