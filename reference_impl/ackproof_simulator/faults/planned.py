@@ -118,7 +118,7 @@ class _CancelRun(_ReassignRun[CancelReassign]):
 
 @does(Decommission)
 class _DecommissionRun(DownRun[Decommission]):
-    """Take the target brokers out. With `drain`: move all their replicas to other brokers, then stop them. Without: kill
+    """Take target brokers out. With `drain`: move their replicas to other brokers, then stop them. Without it: kill
     them, then move their replicas. Healing starts them again, without replicas."""
 
     WITHIN_S: ClassVar[float] = 90.0
