@@ -53,16 +53,17 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of a simulated cluster, in nanoseconds, from its settings; and two numbers, `flush_every` and
-    `handlers`.
+    """Durations of a simulated cluster, in nanoseconds; and two plain numbers, `flush_every` and `handlers`.
 
-    The constants were measured on real brokers (see the README). `fetch_wait`, `fetch_backoff`, `lag_max`:
+    Fields without a default come from the settings of the cluster. `fetch_wait`, `fetch_backoff`, `lag_max`:
     replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a heartbeat
     after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without the leader after
-    which a voter begins an election; `quorum_jitter`: range of a random delay added to it.
+    which a voter begins an election. `hop`, `metadata`, `boot`, `join` and `shutdown` are what real brokers showed
+    (README).
 
-    Any other duration with a `…_jitter` of the same name has a fixed part and a random part of 0 to that jitter; `hop`
-    and `jitter` are these parts of the latency of a message, one way."""
+    If a field has a partner `…_jitter`, a random time from 0 to the partner is added to it each time. `hop` and
+    `jitter` are such a pair: the one-way latency of a message.
+    """
 
     fetch_wait: int
     fetch_backoff: int

@@ -60,9 +60,10 @@ def test_an_effect_is_measured_and_none_is_said_to_be_none(go: Go) -> None:
     assert [case.repeat for case in by_order] == [1, 1, 2, 2, 3, 3, 4, 4], "compared runs take turns"
 
 
-def test_an_effect_that_is_there_is_not_called_none(go: Go) -> None:
+@pytest.mark.parametrize(("low", "high"), [(1.1, 1.3), (0.0, 0.0)])
+def test_an_effect_that_is_there_is_not_called_none(go: Go, low: float, high: float) -> None:
     batch = go(claimed(measured=BESIDE))
-    over = batch.claimed[0].model_copy(update={"low": 1.1, "high": 1.3})
+    over = batch.claimed[0].model_copy(update={"low": low, "high": high})
     batch.claimed = (over,)
     batch.save()
     (one,) = answered(batch)

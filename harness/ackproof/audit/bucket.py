@@ -1,4 +1,5 @@
-"""One bucket from its rows to its findings: the passes over reading order, identities, offsets and times."""
+"""Audits one bucket (all ledger rows of one partition in one directory): passes over the order of reads, over
+identities (producer, seq) and over offsets turn its rows into findings."""
 
 from __future__ import annotations
 

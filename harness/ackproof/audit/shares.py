@@ -64,10 +64,10 @@ _DENSE_FROM = 1024
 
 @dataclass(frozen=True)
 class _Block:
-    """Identities of one producer with seq >> 16 == `number`, as two packed bitmaps over the low 16 bits of
-    seq.
+    """Identities (producer, seq) of one producer with seq >> 16 == `number`, as two packed bitmaps over the low 16 bits
+    of seq.
 
-    `produced`: sent by this producer. `present`: read intact.
+    `produced`: sent by this producer. `present`: the final read found it intact.
     """
 
     producer: int

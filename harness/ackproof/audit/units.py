@@ -141,7 +141,8 @@ class SplitUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class BucketUnit(_PieceUnit):
-    """One bucket of a large directory, audited as a whole unless it is hot (`slices`)."""
+    """One bucket (all rows of the partition `place`) of a large directory. One task audits it as a whole; if it has
+    more than `Limits.range_rows` rows, and neither keys nor removed records, it is cut into ranges (`slices`)."""
 
     number: int
     """Number of the bucket, in order of partitions."""

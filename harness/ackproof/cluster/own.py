@@ -107,7 +107,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
-        """Write the files for a node's first start that depend on the backend and on the needs."""
+        """Write the remaining files for a node's first start: here those of the metrics exporter. A backend adds its
+        own."""
         if Need.METRICS in self._needs:
             files.exporter.write_text(exporter_settings(), encoding="utf-8")
 

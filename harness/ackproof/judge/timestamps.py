@@ -2,8 +2,8 @@
 run.
 
 With CreateTime a broker stores the producer's timestamp, with LogAppendTime the time of the leader's append
-(LogValidator). Producers with a rate set each timestamp from the time of the produce call, which the ledger has. At
-full speed the client library sets timestamps, at that call.
+(LogValidator). Most producers set each timestamp from the time of the produce call, which the ledger has. For those at
+full speed without keys or identities the client library sets it, at that call (`ProducerSettings.stamps`).
 """
 
 from __future__ import annotations

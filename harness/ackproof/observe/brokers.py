@@ -45,9 +45,10 @@ ZooKeeper mode, and the controller's id; -1: none is known."""
 
 
 class BrokerObserver(BrokerPoller[_Reply]):
-    """Asks each broker five times a second, and writes one `BrokerRound` per line to `path`.
+    """Asks each running broker five times a second for its metadata, log ends and readable records, and tests whether
+    it takes writes. Appends each round to `path` as one line of JSON (`BrokerRound`).
 
-    The metadata quorum (KRaft or ZooKeeper) is asked too, as the viewer `ZNODES`.
+    The metadata quorum is asked for the active controller; ZooKeeper also for its metadata (viewer `ZNODES`).
     """
 
     NAME = "brokers"

@@ -85,8 +85,9 @@ def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
 
 
 def _strange_blank(place: _Place) -> SyntaxProblem | None:
-    """Return the problem of a tab before the first word, or of a blank that YAML does not accept; None if there is
-    neither. It looks at the line where the parser stopped, and at the line above with content."""
+    """Return the problem of a tab in the indentation, or of a character that looks blank and is none for YAML, such as
+    a no-break space; None if there is neither. Checks the line where the parser stopped, then the nearest one above
+    that is neither empty nor a comment."""
     for number in (place.at.line, place.above()):
         line = place.lines[number - 1] if number else ""
         tab = line[: _indent(line)].find("\t")

@@ -232,10 +232,10 @@ def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> Ka
 
 
 def _add_rules(base: KafkaJars, patch: Path, script: bytes, home: Path, progress: ProgressSink) -> KafkaJars:
-    """Return a release's jars with a copy of the rules in the cache folder `home`.
+    """Copy the Byteman rules `script` of a user's patch into the cache folder `home`. Return the jars of the release
+    `base` with these rules; class path and class-data archive stay those of the release.
 
-    The class path and its class-data archive are the release's own. Raises `BadInput` with Byteman's words for rules
-    that do not fit the release.
+    Raises `BadInput` with Byteman's words for rules that do not fit the release, and as `check_rules` does.
     """
 
     def write(folder: Path) -> None:

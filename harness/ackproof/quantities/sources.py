@@ -46,7 +46,7 @@ class _Named:
 
 
 def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
-    """Return for each pair of indices True if a flag is set from `first` to `last`, both included."""
+    """Return for each pair of indices True if at least one flag is set from `first` to `last`, both included."""
     sums = np.concatenate([[0], np.cumsum(flags)])
     found: Bools = sums[last + 1] > sums[first]
     return found

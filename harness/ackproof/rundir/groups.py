@@ -115,7 +115,8 @@ library's name of the error."""
 
 
 class LogDecision(IntEnum):
-    """Effect of an offset record in the log, such as in force or aborted: column `decision` of `OFFSETS_LOG`."""
+    """Whether a record of `__consumer_offsets` counts, by the marker of its transaction: column `decision` of
+    `OFFSETS_LOG`."""
 
     IN_FORCE = 0
     """A plain record, or one of a transaction with a commit marker."""

@@ -125,7 +125,8 @@ def _effect(over: OverRepeats) -> str:
     """
     demand = Demand.parse(over.demand, Unit(over.unit))
     none = {Contrast.OVER: 1.0, Contrast.MINUS: 0.0}.get(demand.how) if demand.how else None
-    nothing = none is not None and (over.low or -math.inf) <= none <= (over.high or math.inf)
+    low, high = -math.inf if over.low is None else over.low, math.inf if over.high is None else over.high
+    nothing = none is not None and low <= none <= high
     cells = f" {demand.how} ".join(over.cells) if over.cells != ("case",) else ""
     of = " ".join(
         word for word in (demand.statistic.name, cells and f"of {cells}", str(demand.window)) if word

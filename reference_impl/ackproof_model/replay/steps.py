@@ -32,7 +32,8 @@ from ackproof_reference.rules import Rules
 
 
 class Step(NamedTuple):
-    """A possible step: its cause, and the partition state that the reference derives.
+    """A change of a partition that the protocol allows: its cause in words, and the state after it according to the
+    reference implementation.
 
     `clean`: False for an election outside of ISR and ELR.
     """

@@ -291,8 +291,9 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Return the differences (`plain` and some of `steps`) after which no group can have a step at once, and the
-        other ones of `steps`, listed together by these groups. Equal lists share one object."""
+        """Separate steps by whether a group with `at_once` may act after them. Return the differences after which none
+        may (all of `plain`, which is extended), then the other ones of `steps`, collected by the groups that may act.
+        Steps that change nothing (difference 0) are left out. Equal tuples share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:

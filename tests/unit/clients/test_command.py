@@ -11,11 +11,19 @@ from pathlib import Path
 import pytest
 
 from ackproof.clients.channel import ClientState, SharedCounters
-from ackproof.clients.command.adapter import fill_in, producer_command, producer_config, reader_config
+from ackproof.clients.command.adapter import (
+    fill_in,
+    member_config,
+    producer_command,
+    producer_config,
+    reader_config,
+)
 from ackproof.clients.command.events import LINES
 from ackproof.clients.command.translation import Translation
 from ackproof.clients.contract import SETTINGS, ProducerSettings, ReaderSettings
 from ackproof.clients.conversion import JournalConverter
+from ackproof.clients.java.adapter import SETTING_TYPES
+from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.plan import InvalidExperiment, load
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -207,3 +215,13 @@ def test_what_programs_cannot_do_is_refused(tmp_path: Path, workload: str, why: 
     with pytest.raises(InvalidExperiment) as caught:
         load(file)
     assert why in caught.value.problems[0].message
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_gets_settings_that_every_client_knows(protocol: str) -> None:
+    """Nothing of librdkafka alone, and no policy of resets, which the program follows itself."""
+    spec = GroupSpec.model_validate({"protocol": protocol, "config": {"fetch.min.bytes": "7"}})
+    config = member_config(spec, "h:1", "g0", "billing", "one")
+    known = {"classic": "session.timeout.ms", "consumer": "group.remote.assignor"}[protocol]
+    assert {"group.id", "group.protocol", "group.instance.id", "fetch.min.bytes", known} <= config.keys()
+    assert config.keys() <= SETTING_TYPES["consumer"].keys() - {"auto.offset.reset"}

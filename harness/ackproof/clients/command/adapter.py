@@ -173,12 +173,18 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one group member, the same as the librdkafka adapter's. `client`: the member's id.
-    `instance`: its group.instance.id; '' for a dynamic member. Raises `BadInput` for a setting that only the harness
-    may set."""
+    """Return the configuration of one group member for the user's program: settings of the librdkafka adapter that
+    Kafka's Java client has too, without `auto.offset.reset`; assignors have their short names.
+
+    `client`: the member's id. `instance`: its group.instance.id; '' for a dynamic member. Raises `BadInput` for a
+    setting that only the harness may set.
+    """
+    from ackproof.clients.java.adapter import SETTING_TYPES
     from ackproof.clients.librdkafka import adapter
 
-    return adapter.member_config(spec, bootstrap, client, group, instance)
+    config = adapter.member_config(spec, bootstrap, client, group, instance)
+    known = SETTING_TYPES["consumer"].keys() - {"auto.offset.reset"} | spec.config.keys()
+    return {name: value for name, value in config.items() if name in known}
 
 
 def output_config(bootstrap: str, client: str, transactional_id: str = "") -> dict[str, ConfigValue]:

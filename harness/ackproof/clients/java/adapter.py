@@ -64,7 +64,7 @@ def _read_table() -> Mapping[str, Mapping[str, str]]:
     }
 
 
-_SETTINGS: Final = _read_table()
+SETTING_TYPES: Final = _read_table()
 """Type of each setting that the Java client knows, by kind of client and name."""
 
 
@@ -126,7 +126,7 @@ def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
 
 def member_command(settings: GroupSettings, path: Path) -> list[str]:
     """Write the properties of a member of a group or a share group next to its settings file `path`; return its command
-    line. Raises OSError if they cannot be written."""
+    line. Raises OSError if they cannot be written, and as `client_command` does, which may fetch the client's jars."""
     from ackproof.clients.java.runtime import client_command
 
     own: dict[str, ConfigValue] = {
@@ -335,7 +335,7 @@ def objection(kind: Literal["producer", "consumer"], config: Mapping[str, Config
 
     The Java client itself ignores an unknown setting; here it is refused, as librdkafka does.
     """
-    known = _SETTINGS[kind]
+    known = SETTING_TYPES[kind]
     for name, value in config.items():
         if name not in known:
             return f'the Java {kind} has no setting "{name}"'
