@@ -72,7 +72,7 @@ class Run:
 
     @property
     def prediction(self) -> PredictionFile | None:
-        """Which anomaly classes are possible with the run's settings and observed faults; None if not predicted."""
+        """Prediction of anomaly classes by the run's settings and observed faults; None if not predicted."""
         return _if_there(PredictionFile, self._files.prediction_json)
 
     @property

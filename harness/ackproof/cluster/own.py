@@ -107,8 +107,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
-        """Write the remaining files for a node's first start: here those of the metrics exporter. A backend adds its
-        own."""
+        """Write a node's other files: here those of the metrics exporter. A backend adds its own."""
         if Need.METRICS in self._needs:
             files.exporter.write_text(exporter_settings(), encoding="utf-8")
 

@@ -115,8 +115,8 @@ library's name of the error."""
 
 
 class LogDecision(IntEnum):
-    """Whether a record of `__consumer_offsets` counts, by the marker of its transaction: column `decision` of
-    `OFFSETS_LOG`."""
+    """Effect of a record of `__consumer_offsets`, by the marker of its transaction: column `decision` of `OFFSETS_LOG`.
+    """
 
     IN_FORCE = 0
     """A plain record, or one of a transaction with a commit marker."""
