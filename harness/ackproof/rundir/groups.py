@@ -115,8 +115,7 @@ library's name of the error."""
 
 
 class LogDecision(IntEnum):
-    """Effect of a record of `__consumer_offsets`, by the marker of its transaction: column `decision` of `OFFSETS_LOG`.
-    """
+    """Effect of a record of `__consumer_offsets`, by its transaction's marker: column `decision` of `OFFSETS_LOG`."""
 
     IN_FORCE = 0
     """A plain record, or one of a transaction with a commit marker."""
