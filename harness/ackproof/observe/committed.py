@@ -55,7 +55,7 @@ def collect_committed(
     if not groups:
         return
     t_ns = clock.now()
-    answers = tuple(ask_coordinator(cluster, group, stop) for group in groups)
+    answers = tuple(ask_coordinator(cluster, group, stop, _ANSWER_WITHIN_S) for group in groups)
     wanted = {answer.partition for answer in answers if answer.partition >= 0}
     logs = tuple(_read_log(*replica) for replica in find_replicas(log_dirs, wanted))
     file = CommittedFile(t_ns=t_ns, groups=answers, logs=logs)
