@@ -22,9 +22,6 @@ from .local import audited
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
 """So many ledgers without Spark, and of each way three times as many at night; raise it for a long look."""
 
-SPREAD = [way if way == "buckets in ranges" else pytest.param(way, marks=pytest.mark.nightly) for way in WAYS]
-"""What lies between is left to the night."""
-
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=directories(), seed=st.integers(0, 2**32))
@@ -40,8 +37,9 @@ def test_both_say_the_same_in_each_way(way, drawn: DrawnDirectory, seed: int) ->
     compare_locally(way, drawn, seed)
 
 
+@pytest.mark.nightly  # with every push the test above compares without Spark, and planted ledgers are audited by Spark
 @pytest.mark.audit
-@pytest.mark.parametrize("way", SPREAD)
+@pytest.mark.parametrize("way", WAYS)
 @settings(
     max_examples=2,
     deadline=None,

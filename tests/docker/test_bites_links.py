@@ -29,22 +29,29 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
     assert tables_of(os.getpid()) == []
 
 
-SLOW = (
+OF_THE_NIGHT = (
     "isolate: {target: leader(t/0), silent: true}",
     "black_hole: {link: followers(t/0) -> leader(t/0)}",
     "isolate: {target: leader(t/0), from: peers}",
     "cut: {link: clients -> leader(t/0)}",
     "cut: {link: leader(t/0) -> controllers}",
+    "detach: {target: leader(t/0)}",
+    "bridge: {groups: [[1], [2]], over: broker(3)}",
+    "reset: {link: follower(t/0) -> leader(t/0), both_ways: true}",
+    "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
+    "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms, jitter: 20ms}",
+    "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
+    "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
 )
-"""The first four take half a minute in containers. All run on processes with every push, and in containers a delay of
-the links of clients and a cut among brokers."""
+"""All run on processes with every push: the proxy is the same. In containers a cut and a split of brokers, a delay of
+the links of clients, and lost packets do."""
 
 
 @pytest.mark.parametrize(
     "fault",
     [
         *(
-            pytest.param(fault, marks=pytest.mark.nightly) if fault in SLOW else fault
+            pytest.param(fault, marks=pytest.mark.nightly) if fault in OF_THE_NIGHT else fault
             for fault in LINK_FAULTS
         ),
         "delay: {link: clients -> leader(t/0), latency: 100ms}",

@@ -228,7 +228,9 @@ def test_what_could_not_heal_is_put_back_when_all_faults_are_over(
     file.write_text(FAULTS, encoding="utf-8")
     timeline = Timeline(told, RunClock.start())
     context = FaultContext(FakeCluster({1: FakeNode(1), 2: FakeNode(2)}), Flag(), holds=Holds())  # type: ignore[arg-type]
-    driver = FaultDriver(cases(load(file))[0], context, cast(Any, None), timeline, lambda role, _: (int(str(role)[-2]),))
+    driver = FaultDriver(
+        cases(load(file))[0], context, cast(Any, None), timeline, lambda role, _: (int(str(role)[-2]),)
+    )
     there: list[bool] = []
 
     def heal(injection: KillInjection) -> str:

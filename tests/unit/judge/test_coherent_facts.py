@@ -258,7 +258,12 @@ ROWS = st.lists(
 
 
 @pytest.mark.parametrize(
-    "producers", ["acks: 0, idempotence: false", "acks: 1, idempotence: false", "acks: all"]
+    "producers",
+    [
+        pytest.param("acks: 0, idempotence: false", marks=pytest.mark.nightly),
+        pytest.param("acks: 1, idempotence: false", marks=pytest.mark.nightly),
+        "acks: all",
+    ],
 )
 def test_footers_spare_reading_and_nothing_else(make_run: MakeRun, producers: str) -> None:
     four = EXPERIMENT.format(producers=producers, min_insync=1, expect="").replace(
