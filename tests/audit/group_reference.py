@@ -203,7 +203,9 @@ class _Group:
             over = max(commit.begun_ns, commit.done_ns)
             own = [row for row in self.events if row.member == commit.member and row.event == "assigned"]
             later = [row.generation for row in own if row.t_ns >= over][:1]
-            return generation is not None and sent < generation and generation not in later
+            if generation is None or sent >= generation:
+                return False
+            return commit.transaction or generation not in later
         name = self.member_id(commit)
         if name is None or name not in epochs:
             return False

@@ -38,13 +38,12 @@ OF_THE_NIGHT = (
     "detach: {target: leader(t/0)}",
     "bridge: {groups: [[1], [2]], over: broker(3)}",
     "reset: {link: follower(t/0) -> leader(t/0), both_ways: true}",
-    "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
     "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms, jitter: 20ms}",
     "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
     "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
 )
-"""All run on processes with every push: the proxy is the same. In containers a cut and a split of brokers, a delay of
-the links of clients, and lost packets do."""
+"""All run on processes with every push. In containers a cut and a split of brokers (packet rules of a namespace), a
+throttled link (a proxy that a namespace redirects to), a delay of the links of clients, and lost packets do."""
 
 
 @pytest.mark.parametrize(

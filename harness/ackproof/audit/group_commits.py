@@ -78,10 +78,11 @@ def _find_zombies(
     """Yield (index in `rows`, end of a sentence) of each commit that the coordinator should have refused: its
     generation or member epoch was over. `events`: membership events of all partitions.
 
-    A commit without a transaction is taken to have the generation that its member had after the answer: it cannot have
-    sent a newer one. If the generation fell during the call, the commit is not judged. A Java member of a
-    classic group commits with a generation from its SyncGroup response on, and reports it only in its next poll
-    (ConsumerCoordinator.onJoinComplete).
+    A commit without a transaction is taken to have the generation that its member reports after the answer. If the
+    generation fell during the call, the commit is not judged. A Java member of a classic group commits with a
+    generation from its SyncGroup response on, and reports it only in its next poll
+    (ConsumerCoordinator.onJoinComplete): there the generation of its next assignment counts, if that had begun before
+    the commit.
     """
     records = log.effective(of.place)
     row = find_commits(rows, records)
@@ -91,11 +92,11 @@ def _find_zombies(
     row, sent, position = row[known], sent[known], records.ints("log_offset")[known]
     newest, protocol = (value_before(history, position) for history in (log.generations, log.protocols))
     by_epochs = protocol == 1
-    joined = _find_next_generation(rows, row, events)
-    sent = np.where(~by_epochs & (joined > sent) & (joined <= newest), joined, sent)
-    found = [
-        (at, f"generation {newest[at]} had begun") for at in np.flatnonzero(~by_epochs & (sent < newest))
-    ]
+    old = np.flatnonzero(~by_epochs & (sent < newest))
+    plain = old[~rows.flags("transaction")[row[old]]]
+    joined = _find_next_generation(rows, row[plain], events)
+    late = plain[joined == newest[plain]]
+    found = [(at, f"generation {newest[at]} had begun") for at in np.setdiff1d(old, late)]
     which = np.flatnonzero(by_epochs)
     over = _find_epochs_over(of, rows, events, log, (row[which], sent[which], position[which]))
     for at, why in (*found, *((which[at], why) for at, why in over)):

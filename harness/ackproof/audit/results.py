@@ -214,8 +214,8 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
         with create_findings(into) as writer:
             for path in paths:
                 try:
-                    table = storage.read_table(path)
-                except (OSError, pa.ArrowException) as error:
+                    table = storage.read_table(path).select(FINDINGS.names).cast(FINDINGS)
+                except (OSError, KeyError, ValueError, pa.ArrowException) as error:
                     raise BadInput(f"{path} cannot be read: {error}") from error
                 counts.update(table["class"].to_pylist())
                 writer.write_table(table)

@@ -126,9 +126,10 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
 
     def _give_back(self) -> None:
         """Release addresses and links after every node is gone. May be called again."""
-        self._paths.end()
-        if self._lease is not None:
-            self._lease.release()
+        with contextlib.ExitStack() as ends:
+            if self._lease is not None:
+                ends.callback(self._lease.release)
+            self._paths.end()
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
         self._builds[node_id] = install(build, self._progress)
@@ -206,7 +207,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
         Return the ids of the nodes that did not shut down within `timeout_s` s and were killed; [] unless `graceful`.
-        May be called at any time and again. Raises `WaitTimeout`, `DiskError` or `EngineFailed` if that fails.
+        May be called at any time and again. Raises `WaitTimeout`, `DiskError`, `LinkError` or `EngineFailed`.
         """
         self._ending = True
         late: list[int] = []
@@ -218,17 +219,15 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             disk.thaw()
         for node in self._nodes.values():
             node.kill()
-        try:
-            if self._watcher is not None:
-                self._watcher.close()
-        finally:
-            for link in self._links.values():
-                link.close()
-            if self._quorum is not None:
-                self._quorum.close()
-            self._give_back()
-        for disk in self._disks.values():
-            disk.unmount()
+        with (
+            contextlib.ExitStack() as ends
+        ):  # in reverse order; one that fails keeps none of the others from its end
+            for disk in self._disks.values():
+                ends.callback(disk.unmount)
+            ends.callback(self._give_back)
+            for one in (self._quorum, *self._links.values(), self._watcher):
+                if one is not None:
+                    ends.callback(one.close)
         return late
 
     def remove_data(self) -> None:

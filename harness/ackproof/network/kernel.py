@@ -252,12 +252,18 @@ class Namespaces:
 
     def end(self) -> None:
         """Remove the packet rules of the run in all namespaces. A namespace that has ended with its node needs no
-        removal. Raises `LinkError` if others cannot be removed."""
+        removal. Raises the `LinkError` of the first one whose rules cannot be removed, after all others."""
+        errors: list[LinkError] = []
         with self._lock:
             for node, (pid, rules) in self._known.items():
-                if self._pid(node) == pid:
-                    rules.end()
+                try:
+                    if self._pid(node) == pid:
+                        rules.end()
+                except LinkError as error:
+                    errors += [error] if self._pid(node) == pid else []
             self._known.clear()
+        if errors:
+            raise errors[0]
 
 
 def run_in_namespace(pid: int, act: Callable[[], T]) -> T:

@@ -313,8 +313,9 @@ class RecoveryWatch:
     def _throttled(self, found: Unrecovered) -> bool:
         """Return True if replicas of the topic are throttled and a running broker of the partition has a rate set."""
         links = self._cluster.running_links()
-        topic = admin.Owner(admin.ResourceType.TOPIC, found.topic)
-        named = admin.describe_config(next(iter(links.values())), topic, _THROTTLED) if links else {}
+        if (link := next(iter(links.values()), None)) is None:
+            raise WireError("no broker runs")
+        named = admin.describe_config(link, admin.Owner(admin.ResourceType.TOPIC, found.topic), _THROTTLED)
         if not any(setting.value for setting in named.values()):
             return False
         for node in set(found.replicas) & links.keys():

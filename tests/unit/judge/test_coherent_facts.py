@@ -261,8 +261,8 @@ ROWS = st.lists(
     "producers",
     [
         pytest.param("acks: 0, idempotence: false", marks=pytest.mark.nightly),
-        pytest.param("acks: 1, idempotence: false", marks=pytest.mark.nightly),
-        "acks: all",
+        "acks: 1, idempotence: false",
+        pytest.param("acks: all", marks=pytest.mark.nightly),
     ],
 )
 def test_footers_spare_reading_and_nothing_else(make_run: MakeRun, producers: str) -> None:
