@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.backends.attach.cluster import facts_of, release_of
+from ackproof.cluster.backends.attach.cluster import AttachedCluster, facts_of, release_of
 from ackproof.cluster.backends.attach.options import attachment
 from ackproof.cluster.backends.attach.secure import TokenEndpoint, opener_of
 from ackproof.experiment.kafka import METADATA
@@ -375,3 +375,18 @@ def test_what_a_cluster_says_of_itself_is_told_broker_by_broker() -> None:
     told = facts_of(answer, links, zookeeper=True)
     assert told["not told"] == "broker 3: DescribeConfigs: CLUSTER_AUTHORIZATION_FAILED"
     assert "controllers" not in told
+
+
+@pytest.mark.parametrize(
+    ("controller", "asked"), [(0, "link 0"), (2, "link 2"), (7, "first"), (None, "first")]
+)
+def test_admin_requests_go_to_the_controller(
+    controller: int | None, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = {0: "link 0", 2: "link 2"}
+    cluster: Any = object.__new__(AttachedCluster)
+    cluster.spec = SimpleNamespace(metadata=SimpleNamespace(broker_controls=True))
+    monkeypatch.setattr(AttachedCluster, "running_links", lambda _: links)
+    monkeypatch.setattr(AttachedCluster, "controller", lambda _: controller)
+    monkeypatch.setattr("ackproof.cluster.queries.first_answering_link", lambda _: "first")
+    assert cluster.admin_link() == asked

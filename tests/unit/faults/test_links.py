@@ -9,6 +9,7 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.links import injection as links
 from ackproof.faults.links.shaped import ROUNDS, ThrottleFault
 from ackproof.faults.links.spec import LinkObservation
@@ -77,6 +78,11 @@ def test_an_effect_is_seen_and_mended(ground: Ground, kind: str, body: dict[str,
     injection.heal()
     assert "registered and unfenced" in injection.confirm_healed()
     assert not ground.mesh.broken
+
+
+def test_packets_that_no_probe_is_larger_than_are_not_dropped() -> None:
+    with pytest.raises(InvalidExperiment, match="30000"):
+        spec_of("drop_large", link=LINK, above="30000B")
 
 
 @pytest.mark.parametrize(("kind", "body"), EVERY)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ackproof.faults.script.stage import find_unexpected_decisions
+from typing import Any
+
+import pytest
+
+from ackproof.cluster.metadata.protocol import NotDecoded
+from ackproof.faults.script.stage import PartitionObserver, find_unexpected_decisions
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered
 from ackproof.rundir.partition import TopicPartition
 
@@ -29,3 +34,20 @@ def test_who_has_come_back_can_be_fenced() -> None:
         for _, _, what in find_unexpected_decisions([back, changed(2, False), changed(2, True)], PLACE, [2])
     ]
     assert said == ["broker 2 registered", "broker 2 was unfenced", "broker 2 was fenced"]
+
+
+def test_a_log_that_is_being_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage: Any = object.__new__(PartitionObserver)
+    answers = [NotDecoded("torn"), OSError("gone"), "decided"]
+
+    def decode(_: PartitionObserver) -> object:
+        answer = answers.pop(0) if answers else NotDecoded("of a newer form")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(PartitionObserver, "_decode", decode)
+    assert stage.read_decisions() == "decided"
+    monkeypatch.setattr("ackproof.faults.script.stage._WRITTEN_WITHIN_S", 0.05)
+    with pytest.raises(NotDecoded, match="of a newer form"):
+        stage.read_decisions()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import ArrowException
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
@@ -164,3 +165,13 @@ def test_runs_of_older_versions_have_no_rules(make_run: Callable[..., CaseDir]) 
 def test_a_folder_of_another_tool_has_no_rules(tmp_path: Path) -> None:
     prepare_audit([tmp_path])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_file_of_arrow_is_left_to_the_audit(
+    make_run: Callable[..., CaseDir], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(run: CaseDir) -> None:
+        raise ArrowException("no Parquet")
+
+    monkeypatch.setattr("ackproof.judge.removal.work_out_removals", fail)
+    prepare_audit([make_run().path])
