@@ -260,7 +260,8 @@ class Namespaces:
                     if self._pid(node) == pid:
                         rules.end()
                 except LinkError as error:
-                    errors += [error] if self._pid(node) == pid else []
+                    if self._pid(node) == pid:
+                        errors.append(error)
             self._known.clear()
         if errors:
             raise errors[0]

@@ -196,7 +196,9 @@ class Stored(PosixPath):
         """Move the file to `target`, a path in the same store, by a copy and a deletion: for a moment both may exist.
         Return the path `target`."""
         filesystem, key = self.location
-        there = target if isinstance(target, Stored) else Stored(target)
+        there = locate(target)
+        if not isinstance(there, Stored):
+            raise TypeError(f"{there} is not in a store")
         filesystem.move(key, there.location[1])
         return there
 

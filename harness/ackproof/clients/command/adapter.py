@@ -183,7 +183,7 @@ def member_config(
     from ackproof.clients.librdkafka import adapter
 
     config = adapter.member_config(spec, bootstrap, client, group, instance)
-    known = SETTING_TYPES["consumer"].keys() - {"auto.offset.reset"} | spec.config.keys()
+    known = (SETTING_TYPES["consumer"].keys() - {"auto.offset.reset"}) | spec.config.keys()
     return {name: value for name, value in config.items() if name in known}
 
 

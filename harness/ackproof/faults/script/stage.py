@@ -8,11 +8,12 @@ of its own replica (Partition.checkCurrentLeaderEpoch).
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.metadata.protocol import NotDecoded
@@ -37,7 +38,6 @@ from ackproof.rundir.script_state import ScriptState
 
 _ASK_S: Final = 1.0
 _WRITTEN_WITHIN_S: Final = 2.0
-_LOOK_EVERY_S: Final = 0.02
 _DELIVERED_WITHIN_S: Final = 10.0
 """Seconds for the answer to a copied Fetch, which may wait for records."""
 _ERROR_NAMES: Final = {code: name for name, code in ERRORS.items()}
@@ -76,10 +76,11 @@ class PartitionObserver:
     def read_decisions(self) -> ControllerState:
         """Return the decisions in the controller's log. Waits for a moment while its end is being written. Raises
         `NotDecoded` or OSError if it cannot be read after that."""
-        until = time.monotonic() + _WRITTEN_WITHIN_S
-        while (decided := self.try_decisions()) is None and time.monotonic() < until:
-            time.sleep(_LOOK_EVERY_S)
-        return decided or self._decode()
+        with contextlib.suppress(WaitTimeout):
+            return wait_until(
+                self.try_decisions, what="the controller's log to be written", timeout_s=_WRITTEN_WITHIN_S
+            )
+        return self._decode()
 
     def _decode(self) -> ControllerState:
         from ackproof.cluster.metadata import metadata_of  # reading a file imports no ZooKeeper client
