@@ -82,7 +82,7 @@ class Run:
 
     @property
     def final_read(self) -> FinalReadFile | None:
-        """The final read: completeness, reasons, and offsets and epochs per partition (`PartitionRead`)."""
+        """Read of every partition from log start to log end after the load; `reasons`: why it is incomplete."""
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
@@ -112,17 +112,17 @@ class Run:
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Make temporary views of this run's tables in a session, classic or Connect; return their DataFrames by name.
 
-        Tables, if the run has them: produced, consumed, transactions, deliveries, commits, membership,
-        offsets_log, findings, series, timeline, samples, pulse, metrics, batches. Views of these names are
-        replaced. Asking for a missing one raises `BadInput` with the reason. Raises `MissingTool` without the
-        package ackproof_lab, `AuditFailed` if Spark fails.
+        Tables, if the run has them: produced, consumed, transactions, deliveries, commits, membership, offsets_log,
+        findings, series, timeline, samples, pulse, metrics, batches. Views of these names are replaced. Asking for a
+        missing one raises `BadInput` with the reason. Raises `MissingTool` without the package ackproof_lab,
+        `AuditFailed` if Spark fails.
         """
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """Every quantity of docs/quantities.md for which the run collected evidence, a row for each partition ('': all)
-        and window ('': whole run). `low`, `high`: bounds of its value, or least and greatest value of a state such as
-        the ISR size. `why`: reason for an infinite bound. `timing`: of a time, name of the brokers' time-outs."""
+        """One row for each quantity of docs/quantities.md with evidence in the run, partition ('': all) and window ('':
+        whole run). `low`, `high`: bounds of the value; of a state such as the ISR size, its extremes. `why`: reason for
+        an infinite bound. `timing`: name of the brokers' time-outs under which a time was measured."""
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -168,8 +168,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of one batch. A method that returns a table of all runs leaves out runs that lack it and were not
-    audited. It raises `BadInput` if an audited run, or every run, lacks it."""
+    """The folder of one batch. A method that returns a table of all runs skips unaudited runs without this table. It
+    raises `BadInput` if an audited run has no such table, or if no run has one."""
 
     directory: Path
 
@@ -289,12 +289,12 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    With `at_most`, cases are repeated until every expectation over repeats is decided, each at most so many times.
-    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name an existing cluster. `out`:
-    folder or URI in which the batch gets a folder. `keep_data` keeps the brokers' data, `simulate` also simulates each
-    case. `progress` gets each long step in words. The other arguments are those of `plan`. Raises `BadInput` before
-    anything is started if files, tools or the machine do not allow the run, and later if every case was refused. A
-    KeyboardInterrupt ends all that was started and is raised again.
+    `at_most`: repeat cases until each expectation over repeats (a bound on a mean or quantile) is decided, each case at
+    most so often. `simulate`: also run each case in the simulator, for the report. `bootstrap` (`host:port,…`) and
+    `client_config` (a file of `key=value` lines) name an existing cluster. `out`: folder or URI in which the batch gets
+    a folder. `keep_data`: keep the brokers' data. `progress` gets each long step in words. Other arguments: see `plan`.
+    Raises `BadInput` before the start if files, tools or the machine do not allow the run, and later if every case was
+    refused. A KeyboardInterrupt ends all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch

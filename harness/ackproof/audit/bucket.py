@@ -33,8 +33,8 @@ Totals: TypeAlias = Counter[str]
 
 
 class BucketRows:
-    """Rows of one bucket, or of a range of it, by stream: `produced`, or a phase of reading (`final`, `live`, …). A
-    stream without rows is an empty table."""
+    """Rows by stream of one bucket (all ledger rows of one partition in one directory), or of a range of it. A stream
+    is `produced` or a phase of reading (`final`, `live`, …). A stream without rows is an empty table."""
 
     def __init__(self) -> None:
         self._held: dict[Stream, list[Rows]] = defaultdict(list)
@@ -50,16 +50,18 @@ class BucketRows:
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """Reads of a bucket (or of a range of it), each compared with the previous read of the same reader.
+    """Reads of a bucket (all rows of one partition), or of a range of it, each compared with the previous read of the
+    same reader.
 
     `walks`: result of the comparison for each stream of reads (`final`, `live`, …). `totals`: numbers of reads of live
-    readers, of the final read and of the final read at read_committed, by their names in `audit.json`.
+    readers, of the final read and of the final read at read_committed, by their names in `audit.json`. `contents`: sums
+    of the hashes of the records that the final reads returned (`payload.content_sum`), at read_uncommitted and at
+    read_committed.
     """
 
     walks: Mapping[Stream, ReadWalk]
     totals: Totals
     contents: tuple[int, int]
-    """Content sums (`payload.content_sum`) of the final reads at read_uncommitted and at read_committed."""
 
     @property
     def back(self) -> Rows:
@@ -108,9 +110,9 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 class BucketAudit:
     """Results of a bucket that was audited as a whole.
 
-    `contents`: sums over the contents (`payload.content_sum`) of the final reads at read_uncommitted and at
-    read_committed. `flaws`: offsets at which a final read skipped a record or went back. `handovers`: rows that this
-    bucket alone cannot decide on.
+    `contents`: sums of the hashes of the records that the final reads returned (`payload.content_sum`), at
+    read_uncommitted and at read_committed. `flaws`: offsets at which a final read skipped a record or went back.
+    `handovers`: rows that this bucket alone cannot decide on.
     """
 
     totals: Totals

@@ -53,8 +53,9 @@ def audit_commits(
 
 
 def _report(of: GroupPartition, anomaly: Anomaly, rows: Rows, found: Sequence[tuple[int, str]]) -> None:
-    """Add findings about commits. `found`: pairs of an index in `rows` and the end of the sentence that says what is
-    wrong. Raises OSError if the findings cannot be written."""
+    """Add one finding for each commit in `found`: pairs of an index in `rows` and the end of the finding's text. The
+    text begins with "commit 5 of member 1 was accepted"; an end is, for example, ", and no log has it". Raises OSError
+    if the findings cannot be written."""
     which = np.array([commit for commit, _ in found], np.int64)
     detail = [
         f"commit {rows['number'][at]} of member {rows['member'][at]} was accepted{end}" for at, end in found
@@ -75,14 +76,15 @@ def _find_lost(accepted: Rows, log: Rows) -> list[int]:
 def _find_zombies(
     of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index in `rows`, end of a sentence) of each commit that the coordinator should have refused: its
+    """Yield (index in `rows`, end of the finding's text) of each commit that the coordinator should have refused: its
     generation or member epoch was over. `events`: membership events of all partitions.
 
     A commit without a transaction is taken to have the generation that its member reports after the answer. If the
-    generation fell during the call, the commit is not judged. A Java member of a classic group commits with a
-    generation from its SyncGroup response on, and reports it only in its next poll
-    (ConsumerCoordinator.onJoinComplete): there the generation of its next assignment counts, if that had begun before
-    the commit.
+    generation fell during the call, the commit is not judged.
+
+    A Java member of a classic group commits with its new generation from its SyncGroup response on, and reports this
+    generation only in its next poll (ConsumerCoordinator.onJoinComplete). So a commit without a transaction is no
+    finding if the member's next assignment has the generation that was in force at the commit.
     """
     records = log.effective(of.place)
     row = find_commits(rows, records)
@@ -125,8 +127,8 @@ def _find_epochs_over(
     log: GroupLog,
     sent_commits: tuple[Ints, Ints, Ints],
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index in `sent_commits`, end of a sentence) of each commit whose member epoch was over. A commit
-    without an answer, or during which the member id changed, is not judged.
+    """Yield (index in `sent_commits`, reason such as "its member had left") of each commit whose member epoch was over.
+    A commit without an answer, or during which the member id changed, is not judged.
 
     `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
     """
@@ -265,10 +267,12 @@ def _is_explained(resets: Sequence[tuple[int, int]], offset: int, since: int, un
 
 
 def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
-    """Return three arrays, a row for each record in the order of the log: the index of its accepted commit (-1: none),
-    True if it is that commit's first record, and its offset.
+    """Return accepted commits and records of `log` in the order of the log, as three parallel arrays. They have the
+    index of the accepted commit (-1: another wrote the record), True at the first record of this commit, and the
+    committed offset.
 
-    Accepted commits that the log lacks have rows too: each follows the last commit that was answered before it began.
+    An accepted commit that `log` lacks has an element too. It follows the last record whose commit was answered before
+    it began.
     """
     commit = find_commits(accepted, log)
     known = np.flatnonzero(commit >= 0)[::-1]
@@ -302,11 +306,12 @@ def _find_by_time(
     resets: Sequence[tuple[int, int]],
     others: tuple[Ints, Ints],
 ) -> Iterator[Regression]:
-    """Yield each time that the committed offset went back, judged by the times of commits and answers: for a partition
-    of which no log of `__consumer_offsets` has the whole history.
+    """Yield each time that the committed offset went back, judged by the times of commits and answers. This serves
+    partitions for which no log of `__consumer_offsets` has the whole history.
 
-    `resets`: (time, new offset) of each reset. `others`: begin and offset of commits that may be in the log at any time
-    from their begin on.
+    `resets`: (time, new offset) of each reset. `others`: begins and offsets of further commits, each of which may have
+    reached the log at any time after its begin. These are commits without an answer, and commits that only a log shows
+    (begin 0).
     """
     count = len(accepted)
     answers = np.array([answer[:3] for answer in observed], np.int64).reshape(-1, 3)

@@ -167,8 +167,12 @@ class ExaminedGroup:
         ), ""
 
     def _choose_history(self, end: GroupEnd, log: tuple[GroupPart, ...]) -> int:
-        """Return the node whose log of `__consumer_offsets` is the group's history: the coordinator's if it is whole,
-        else the longest whole one; -1 if none is. Takes classes that need more whole logs out of `counted`."""
+        """Return the node whose log of `__consumer_offsets` serves as the group's history; -1 if no log is whole, or
+        `log` is empty. The coordinator's log is preferred, else the whole log with the highest end offset.
+
+        A log is whole if it was read, starts at offset 0 and has no gaps from compaction. Takes lost commits out of
+        `counted` unless every replica's log is whole, and zombie commits if the result is -1.
+        """
         histories: dict[int, list[OffsetsHistory]] = defaultdict(list)
         for one in self.file.histories:
             if end.committed.partition in (-1, one.partition):

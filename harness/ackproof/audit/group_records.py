@@ -176,10 +176,15 @@ def audit_output(
     events: Mapping[TopicPartition, Sequence[Event]],
     findings: FindingsWriter,
 ) -> None:
-    """Compare records of the input with their copies, and add findings of torn and doubled output. Copies
-    without an identity are left out. Raises OSError if the findings cannot be written.
+    """Compare the group's input records with their copies in its output topic, by identity (producer, seq), and add
+    findings. Copies without an identity are left out. Raises OSError if the findings cannot be written.
 
-    `there`: the input by partition; `copies`: the output (`COPY`); both with all rows of each of their identities.
+    The output of a group that commits in transactions is torn in two cases. A record below the committed offset has no
+    copy, and no reset skipped it. A record at or above the committed offset has a copy. The output of any group is
+    doubled if it has more copies of an identity than the input has records of it.
+
+    `there`: input records by partition. `copies`: output records (schema `COPY`). Both must hold all records of each
+    identity that occurs in them.
     """
     copies = copies.take((copies["producer"] >= 0) & (copies["seq"] >= 0)).sorted_by("partition", "offset")
     (keys, *of_inputs), length = _number_identities([copies, *there.values()])

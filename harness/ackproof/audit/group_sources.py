@@ -71,7 +71,11 @@ ALL_PLACES: Final = PlaceSet()
 
 class Event(NamedTuple):
     """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported, `t_ns` ns after the
-    run's start. `position`: column `offset`: the committed offset, or where a reset from `from_offset` went on."""
+    run's start.
+
+    `position`: in a `position` event the committed offset that the coordinator returned (-1: none); in a `reset` event
+    the new position. `from_offset`: in a `reset` event the old position. Both are -1 in other events.
+    """
 
     t_ns: int
     member: int
@@ -204,9 +208,12 @@ class GroupPartition:
         self.findings.add(self.place, anomaly, rows, which, detail=texts)
 
     def find_passed(self, offset: Ints, fork: int = GREATEST) -> Bools:
-        """Return a mask: True for each offset that a forward reset of a member skipped. `fork`: first offset
-        at which a member got another record than the log has now. A backward reset counts as if it had
-        skipped the offsets from `fork` up to the new position."""
+        """Return a mask: True for each offset that a position reset of a member skipped.
+
+        A forward reset skips the offsets from the old to the new position. A backward reset follows a truncation. It
+        skips the records that replaced truncated ones below the new position: the offsets from `fork` up to it. `fork`:
+        first offset at which a member got another record than the log has now; by default there is none.
+        """
         passed = np.zeros(len(offset), np.bool_)
         for event in self.events:
             if event.event == MembershipEvent.RESET:

@@ -54,46 +54,46 @@ _FAR = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class RangeReads:
-    """Reads with which the produced records of a range of identities are compared. `final`: the final read at
-    read_uncommitted. `committed_live`: rows of live readers at read_committed."""
+    """Reads with which the produced records of a range of identities (producer, seq) are compared.
+
+    `final`, `committed`: the final read at read_uncommitted and at read_committed. `live`: rows of live readers at both
+    isolation levels; empty in a range of a hot bucket (one that is cut into ranges), where nothing is removed.
+    `committed_live`: rows of live readers at read_committed. `gaps`, `committed_gaps`: offsets that live readers
+    skipped (`offsets.GAPS`) at read_uncommitted and at read_committed.
+    """
 
     final: Rows
     committed: Rows
-    """The final read at read_committed."""
     committed_live: Rows
     live: Rows
-    """Rows of live readers at both isolation levels; empty in a range of a hot bucket, where nothing is removed."""
     gaps: Rows
-    """Gaps of live readers at read_uncommitted (`offsets.GAPS`)."""
     committed_gaps: Rows
-    """Gaps of live readers at read_committed."""
 
 
 @dataclass(frozen=True)
 class IdentityPass:
-    """Results of the pass over identities, for the pass over offsets.
+    """Results of `audit_identities`, most of them for `audit_offsets`.
 
-    `spans`: lowest and highest offsets by producer, for `find_crossings`. `removed`: records that Kafka
-    removed on purpose. `handovers`: rows that this bucket alone cannot decide on.
+    `copies`: distinct final rows (`distinct_copies`). `lost`: lost records that were acked with an offset. `skipped`:
+    offsets of existing records that a live reader skipped; one offset may occur several times. `spans`: lowest and
+    highest offsets by producer, for `find_crossings`. `removed`: records that Kafka removed on purpose. `handovers`:
+    rows that this bucket alone cannot decide on.
     """
 
     copies: Rows
-    """Distinct final rows (`distinct_copies`)."""
     lost: Rows
-    """Lost records that were acked with an offset."""
     skipped: Rows
-    """Offsets of existing records that a live reader skipped; one offset may occur several times."""
     spans: Rows
     removed: RemovedRecords
     handovers: tuple[Handover, ...]
 
 
 class _ProducedMatch:
-    """Produced rows by producer and seq, each matched with its copies in the final read.
+    """Produced rows by producer and seq, each matched with its copies in the final reads.
 
-    `found`: for each of `copies` the index of its produced row, -1 if it has none. `own`: indices of the intact
-    copies that have one; `of` and `at`: the produced row and the offset of each of these. By produced row:
-    `lowest`, the lowest offset of its copies; `present`, True if it has a copy.
+    For each of `copies`, `found` is the index of its produced row, -1 if it has none. `own`: indices of the intact
+    copies that have a produced row. `of`, `at`: produced row and offset of each copy in `own`. By produced row:
+    `lowest`, the lowest offset of its intact copies; `present`, True if it has an intact copy.
     """
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
@@ -127,7 +127,9 @@ def audit_identities(
     order: FindingsWriter | None = None,
     stamps: TimestampRule | None = None,
 ) -> IdentityPass:
-    """Audit the identities of one bucket, or of a range of them. `rows`: the produced rows.
+    """Compare the produced rows of one bucket (`rows`), or of a range of it, with the final reads by identity
+    (producer, seq). Add the findings: records that are lost, removed on purpose, duplicate, resurrected, surfaced,
+    displaced, reordered, phantom, misrouted or corrupted. Return what later passes need.
 
     `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
     records have none is missing. `removal`: settings and requests that may have removed records. `order`: writer of the
@@ -193,8 +195,9 @@ def _find_visible(
 def _add_record_classes(
     add: Callable[..., None], match: _ProducedMatch, fates: TransactionFates | None, removed: RemovedRecords
 ) -> Rows:
-    """Report the findings about produced records to `add`. Return the lost records that were acked with an offset.
-    `fates`: outcomes of their transactions, None: there are none."""
+    """Add findings about produced records: lost, removed on purpose, displaced, resurrected and surfaced ones. Return
+    the lost records that were acked with an offset. `add`: `FindingsWriter.add` for the partition. `fates`: outcomes of
+    the records' transactions; None: there are none."""
     produced, present, of = match.produced, match.present, match.of
     outcome, acked_at = produced["outcome"], produced.ints("offset")
     acked = outcome == Outcome.ACKED
@@ -315,11 +318,14 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the least of the offsets after it in its group and of the group's number in `last`. `starts`:
-    first row of each group. If a group has ascending offsets, that is the next row's offset.
+    """Return for each row the lowest offset among the later rows of its group and the element of its group in `last`.
+
+    `offset`: one row per record, group after group. `starts`: first row of each group. `last`: one offset per group,
+    such as the lowest offset of a producer's records with higher seqs.
     """
     ends = np.append(starts[1:], len(offset))
     behind = np.full(len(offset), _FAR, dtype=np.int64)
+    # This is the result already for a group of ascending offsets that are below its element of `last`.
     behind[:-1] = offset[1:]
     behind[ends - 1] = last
     broken = np.logical_or.reduceat(behind < offset, starts)

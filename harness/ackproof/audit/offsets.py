@@ -29,14 +29,15 @@ _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer
 
 @dataclass(frozen=True)
 class ReadWalk:
-    """Result of comparing each read with the previous read of the same reader and assignment."""
+    """Result of comparing each read with the previous read of the same reader and assignment.
+
+    `gaps`: distinct pairs of consecutive reads with offsets between them (`GAPS`). `back`: reads at an offset not above
+    that of the previous read. `ends`: first and last read of each assignment, with which ranges are joined.
+    """
 
     gaps: Rows
-    """Distinct gaps (`GAPS`)."""
     back: Rows
-    """Reads at an offset not above that of the previous read."""
     ends: Rows
-    """First and last read of each assignment, with which ranges are joined."""
 
 
 def follow_reads(reads: Rows) -> ReadWalk:
@@ -49,9 +50,9 @@ def follow_reads(reads: Rows) -> ReadWalk:
 
 
 def join_ranges(ends: Sequence[Rows], schema: Schema) -> ReadWalk:
-    """Compare the last read of each range with the first read of the next, for readers whose walk continues there.
-    Return the result in the form of a walk. `ends`: `ReadWalk.ends` of each range, in order. `schema`: columns of a
-    read."""
+    """Compare the last read of each range with the first read of the next, by reader and assignment. Return the gaps at
+    these borders, and the reads that went back there. `ends`: `ReadWalk.ends` of each range, in order. `schema`:
+    columns of a read."""
     number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
     ranged = {**concat_rows(ends, schema).columns, "range": number}
     ordered = Rows(ranged, len(number)).sorted_by(*_KEYS)
@@ -98,16 +99,19 @@ def audit_offsets(
     gaps: Rows,
     removed: Bools,
 ) -> Ints:
-    """Audit the offsets of one bucket, or of a range of it. Return the flaws of the final read.
+    """Compare the reads at each offset of one bucket, or of a range of it. Add findings of the classes overwritten,
+    vanished, skipped and conflict. Return the flaws of the final read, as ascending offsets.
 
     Flaws are offsets to which a final reader went back, and offsets that it skipped although another read shows a
     record there.
 
-    `copies`: the distinct final rows. `reads`: the live rows. `lost`: lost records that were acknowledged with an
-    offset. `removed`: True for each live row whose record a setting or an administrator removed later. `skipped`:
-    offsets of present copies in a live reader's gaps. `back`: reads at which final readers went back. `gaps`: gaps of
-    the final reader at read_uncommitted. Gaps at read_committed are no flaw: they may belong to aborted transactions,
-    and otherwise the transaction is torn. Raises OSError if the findings cannot be written.
+    `copies`: the distinct final rows. `reads`: the live rows. `removed`: True for each live row whose record a setting
+    or an administrator removed later. `lost`: lost records that were acknowledged with an offset. `skipped`: offsets of
+    present copies in a live reader's gaps. `back`: reads at which final readers went back. `gaps`: gaps of the final
+    reader at read_uncommitted. Raises OSError if the findings cannot be written.
+
+    Gaps at read_committed are no flaw. Records of aborted transactions may lie there; if records of another transaction
+    do, that transaction is reported as torn.
     """
     copies = copies.sorted_by("offset", "producer", "seq")
     starts = group_starts([copies["offset"]])

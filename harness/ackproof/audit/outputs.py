@@ -107,16 +107,16 @@ SPARED: Final = "spared"
 
 @dataclass(frozen=True)
 class DeletedRecords:
-    """Records and attempts of windows that a soak deleted. The audit reports nothing about them.
+    """Records and attempts of windows that a soak deleted. The audit reports nothing about them. Empty if none was
+    deleted.
 
     A soak (`--soak`) is one long load that is audited window by window; with `--keep` it deletes old, audited windows.
-    Empty if none was deleted.
+    `starts`: partition → offset below which all records were in deleted windows. `attempts`: producer → seqs of the
+    attempts that the audits of deleted windows have counted.
     """
 
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partition → offset below which all records were in deleted windows."""
     attempts: Mapping[int, NumberRuns] = field(default_factory=dict)
-    """Producer → seqs of the attempts that the audits of these windows have counted."""
 
     def has(self, producer: Ints, seq: Ints) -> Bools:
         """Return a mask: True for each attempt (`producer[i]`, `seq[i]`) that was audited in a deleted window."""

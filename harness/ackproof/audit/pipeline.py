@@ -225,8 +225,12 @@ def _target(
 def _count(
     edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
 ) -> None:
-    """Split mixed row groups, count all units and compare ranges again (steps 2 to 4), in Spark. Adds counts and
-    troubles to their directories in `ready`. Raises `AuditFailed` if Spark dies."""
+    """Run the units of these directories in Spark: split row groups of several partitions, cut hot buckets, count all
+    units. Then compare the order of records across ranges, and audit consumer groups that are units of their own.
+
+    `edges` starts Spark at its first call. `spark`: directories with ledger rows. `ready`: all directories of the round
+    by job number; they get the counts and troubles. Raises `AuditFailed` if Spark dies.
+    """
     splits: dict[int, list[SplitResult]] = {planned.job.number: [] for planned in spark}
     for answer in _collect(
         ready,
@@ -272,8 +276,13 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Run the walk units of hot buckets, then cut these. Return their slice units, and add their place units to
-    `places`. Buckets of a directory with troubles are left out."""
+    """Cut hot buckets (partitions with too many rows for one task) into units, after a Spark job that follows each
+    reader through ranges of read_seq.
+
+    Return slice units, which audit ranges of identities and times. Add the place units, which audit ranges of offsets,
+    to `places` by their key in the shuffle. The directories in `ready` get the counts and troubles of the cut. Buckets
+    of a directory with troubles are left out. Raises `AuditFailed` if Spark dies.
+    """
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]
     for answer in _collect(ready, stages.run_units(edge, "following readers", walks, limits, do_walk)):

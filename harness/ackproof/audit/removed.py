@@ -161,10 +161,13 @@ class RemovedRecords:
         return gone
 
     def _by_position(self, start: int, copies: Rows, live: Rows) -> Bools:
-        """Return True for each record acknowledged without an offset that was below the log start, or may have been.
+        """Return a mask: True for each record that was below the log start, or that was acknowledged without an offset
+        and may have been below it.
 
-        A producer's records of one partition are in order, and every offset below the log start held a record. So among
-        consecutive records that no read shows, as many were in the log as offsets are free between their neighbours.
+        Reads show the offsets of some records. The others are placed between their neighbours: a producer's records of
+        one partition are in order, and every offset below the log start held a record. In each run of missing records
+        the first n may have been there. n: number of free offsets below the log start between the neighbours of the
+        run. No free offset counts twice.
         """
         # the offset at which each record was acknowledged, found, or read live; -1 unknown
         at = np.where(self._acked, self._offset, -1)

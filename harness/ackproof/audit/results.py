@@ -141,8 +141,8 @@ _OUTCOMES: Final = ("produced", "acked", "failed", "indeterminate")
 
 
 def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
-    """Return all windows of a soak; () if the run is no soak, or none of its windows was deleted. Raises `BadInput` for
-    a broken file."""
+    """Return the results of all audited windows of a soak (`--soak`), kept ones too, if it deleted any (`--keep`).
+    Return () if it deleted none, or if the run is no soak. Raises `BadInput` for a broken file."""
     found = tuple(read_windows(case))
     return found if any(window.deleted for window in found) else ()
 
@@ -181,7 +181,8 @@ def collect_deleted(found: Sequence[WindowFile], ledger: Ledger) -> DeletedRecor
 
 
 def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> DeletedWindows | None:
-    """Return the sums over all windows of a soak; None if no window was deleted.
+    """Return the counts of a soak for `audit.json`; None if no window was deleted. They are sums of attempts and reads
+    over all windows, and the numbers of deleted windows and deleted attempts.
 
     `found`: result of `read_deleted_windows`. `spared`: number of acked attempts in the ledgers whose records were
     deleted with a window.
@@ -205,8 +206,8 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
     """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises `BadInput` if
     such a file cannot be read, OSError if `into` cannot be written.
 
-    `found`: result of `read_deleted_windows`. Without such findings no file is written. They need no judgement of their
-    own: every configuration allows these classes.
+    `found`: result of `read_deleted_windows`. Without such findings no file is written. A soak deletes a window only if
+    all its findings are of class surfaced, which every configuration allows.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

@@ -74,7 +74,11 @@ def build_series(
 
 
 def _rank(bins: Ints) -> tuple[Ints, Ints]:
-    """Return ascending, distinct bins that include all of `bins`, and for each of `bins` its index in them."""
+    """Return distinct bins in ascending order, and for each of `bins` its index in them.
+
+    The distinct bins may include empty ones: if `bins` lie close together, all numbers from the least to the greatest
+    are returned, which needs no sorting. `bins` must not be empty.
+    """
     least, greatest = int(bins.min()), int(bins.max())
     if greatest - least < 4 * len(bins) + 1024:
         return np.arange(least, greatest + 1, dtype=np.int64), bins - least

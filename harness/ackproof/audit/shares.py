@@ -341,8 +341,12 @@ class CommitAudit:
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
-    """Sum up the rows of each transaction. Return one row per transaction, and for each the index in `rows` of its
-    first row, in order of rank and seq."""
+    """Add up `there` and `missing` over the rows of each transaction (`TRANSACTION_PARTS`). Return one row per
+    transaction, and the index in `rows` of the row from which its other columns come: the lowest rank, then the lowest
+    seq.
+
+    A rank is 0 for a missing record that is not lost, 1 for a lost one, 2 if none is missing.
+    """
     order = sort_order([rows["producer"], rows["txn"], rows["rank"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)
@@ -353,11 +357,11 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
 
 
 def _add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
-    """Add findings of torn transactions. Each names the first missing acked record that is not lost, else the first
-    that is. `given`: totals of transactions in each bucket (`TRANSACTION_PARTS`).
+    """Add one finding for each torn transaction. `given`: totals of transactions in each bucket (`TRANSACTION_PARTS`).
 
-    A transaction is torn if the final read at read_committed lacks acked records of it, and if it is known as
-    committed or the read has others of its records.
+    A transaction is torn if the final read at read_committed lacks acked records of it. It must also be known as
+    committed, or that read must have others of its records. The finding names the first missing record that the final
+    read at read_uncommitted has; if that read has none of them either, the first missing record.
     """
     places, place, rows = join_places(given, TRANSACTION_PARTS)
     if not len(rows):

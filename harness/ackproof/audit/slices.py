@@ -95,8 +95,10 @@ class WalkUnit(_BucketRange):
 class SliceUnit(_BucketRange):
     """Unit that audits the records within a range of seqs, and builds the series within a range of times.
 
-    `identity`, `time`: these ranges; None: there are no more such ranges. `live_gaps`, `committed_gaps`: gaps
-    of live readers at read_uncommitted and at read_committed.
+    `identity`, `time`: these two ranges; None if the bucket has fewer ranges of this kind than units. `live_gaps`,
+    `committed_gaps`: gaps of live readers at read_uncommitted and at read_committed. `places`: share number of the
+    bucket's first offset range; its other offset ranges have the numbers that follow. `borders`: start of each offset
+    range but the first.
     """
 
     identity: KeyRange | None
@@ -104,9 +106,7 @@ class SliceUnit(_BucketRange):
     live_gaps: SpilledParts
     committed_gaps: SpilledParts
     places: int
-    """Number in the shuffle of the bucket's first offset range. The other ranges have the numbers that follow."""
     borders: tuple[int, ...]
-    """Start offset of each offset range of the bucket but the first."""
 
     @property
     def rows(self) -> int:
@@ -220,7 +220,8 @@ def cut_bucket(
     """Cut a hot bucket into slice units and place units, once all of its walk units are done. Return counts of findings
     at the borders between walk units, and the units of both kinds. Raises OSError if a file cannot be read or written.
 
-    `walked`: the results of its walk units. `places`: number of its first offset range in the shuffle.
+    `walked`: the results of its walk units. `places`: share number for its first offset range; its other offset ranges
+    get the numbers that follow.
     """
     walked = sorted(walked, key=lambda result: result.of.number)
     target, place, number = bucket.target, bucket.place, bucket.number

@@ -49,20 +49,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes at which the audit changes its strategy. Every strategy gives the same counts; tests set small sizes."""
+    """Sizes, in rows, at which the audit changes its strategy. Every strategy gives the same counts; tests set small
+    sizes.
+
+    `whole_rows`: size up to which a directory or a consumer group is one unit of work. `range_rows`: size up to which a
+    bucket (the rows of one partition) is not cut; also the size of a unit of a large group. `slice_rows`: size of a
+    range of a cut bucket; cheap rows count less (`planning`). `split_rows`: size of the row groups of several
+    partitions that one task splits. `share_rows`: ledger rows of the directory for each share of its identities.
+    `task_rows`: size up to which small units share a task.
+    """
 
     whole_rows: int = 1_000_000
-    """Greatest number of rows of a directory that is one unit."""
     range_rows: int = 4_000_000
-    """Greatest number of rows of a bucket that is not cut (`slices`)."""
     slice_rows: int = 2_000_000
-    """Size of a range of a hot bucket, in rows; cheap rows count less (`planning`)."""
     split_rows: int = 1_500_000
-    """Number of rows of mixed row groups that one task takes apart."""
     share_rows: int = 4_000_000
-    """Approximate number of identities and unmatched rows per share."""
     task_rows: int = 400_000
-    """Number of rows up to which small units share a task."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,8 @@ def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
 
 
 def do_share(target: AuditTarget, number: int, given: Sequence[Share]) -> Tally | Trouble:
-    """Find the anomalies in one share of a directory that only several buckets together show. Write them to files.
+    """Audit one share: everything that the buckets of a directory sent about the same identities and transactions. It
+    shows anomalies across partitions, such as misrouted records and torn transactions. Write their findings.
 
     Return a `Tally` with the number of findings by class and the names of the files; `Trouble` if the audit raises
     `Rejected` or OSError. `number`: number of the share, which is in the file names. `given`: rows that each bucket
