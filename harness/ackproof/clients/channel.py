@@ -32,7 +32,8 @@ def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
     """Watch the control pipe (`CONTROL_FD`) in a thread. Return an event that is set when the client must stop.
 
     SIGTERM sets the event too; its handler is replaced. When the harness ends, the process ends at once with
-    `EXIT_ORPHAN`. `obey` is called on that thread with each other command, one byte: `SEND` or `FREE`.
+    `EXIT_ORPHAN`. `obey` is called on that thread with each other command, one byte. `SEND`: an on-demand producer is
+    to send one more record. `FREE`: it is to send at its rate from now on.
     """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])
@@ -60,8 +61,9 @@ class Events:
     def add(self, kind: str, *, topic: str = "", partition: int = -1, **detail: str | int | float) -> None:
         """Append one event as one line, in a single write: a killed client leaves at most one torn line.
 
-        `kind`: `reset` (a reader's position left the log, or a producer's library failed), `unread` or
-        `problem`. `detail`: other fields. `topic` '' and `partition` -1: the event concerns no partition.
+        `kind` is one of three. `reset`: a reader's position left the log, or a producer's library failed. `unread`: a
+        producer with acks=0 closed before brokers had read all its bytes. `problem`: the library reported an error for
+        a partition of a reader. `detail`: other fields. `topic` '' and `partition` -1: the event concerns no partition.
         """
         line = json.dumps(
             {

@@ -220,9 +220,14 @@ class ClientSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """Settings of one producer.
+    """Settings of one producer process.
 
-    Record number `seq` goes to the partition `places[(seq + first_place) % len(places)]`.
+    Record number `seq` goes to the partition `places[(seq + first_place) % len(places)]`. `on_demand`: True to send a
+    record only when the harness asks for one, until it frees the producer (`channel`). `keys`: number of keys, assigned
+    to records round-robin; 0: records have no key. `stamps_from_ns`: time of the wall clock in ns when CLOCK_MONOTONIC
+    was 0. A producer that `stamps` sets each record's timestamp to this plus the time of the produce call, in whole ms.
+    `identity`: where a record has its identity (producer, seq) for a service under test (`experiment.service`); '': in
+    its value alone.
     """
 
     producer: int
@@ -239,16 +244,11 @@ class ProducerSettings(ClientSettings):
     abort_share: float = 0.0
     """Share of the transactions that are aborted on purpose."""
     on_demand: bool = False
-    """Send a record only when the harness asks for one, until it frees the producer (`channel`)."""
     keys: int = 0
-    """Number of keys, assigned to records round-robin; 0: records have no key."""
     stamps_from_ns: int = 0
-    """Time of the wall clock in ns when CLOCK_MONOTONIC was 0. A producer that `stamps` sets each record's timestamp to
-    this plus the time of the produce call, in whole ms."""
     tombstone_every: int = 0
     """N: every Nth record of a key is a tombstone; 0: no tombstones."""
     identity: str = ""
-    """Where a record has its identity for a service under test (`experiment.service`); '': in its value alone."""
 
     @property
     def stamps(self) -> bool:
@@ -262,32 +262,32 @@ class ProducerSettings(ClientSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderSettings(ClientSettings):
-    """Settings of one reader: a live one, or the final one if `ends` is given.
+    """Settings of one reader: a live one, or the final one if `ends` is given. A reader assigns itself all of `places`
+    and joins no group.
 
-    A reader assigns itself all of `places` and joins no group.
+    `commit_s`: interval in seconds at which a live reader commits its positions; None: never. `from_committed`: True if
+    a live reader starts at the committed offsets of its group, and at the beginning where there are none. `committed`:
+    True if the reader reads transactions at read_committed; its ledger rows then have another phase. `tells`: True if a
+    live reader reports from which broker it fetches each partition. `share`: index of this process among the `shares`
+    processes of one reader. Each has its own partitions and name.
     """
 
     reader: int
     """Number that identifies the reader in ledgers."""
     isolation: Isolation
     commit_s: float | None = None
-    """Interval in seconds at which a live reader commits its positions; None: never."""
     from_committed: bool = False
-    """True if a live reader starts at the committed offsets of its group; at the beginning where there are none."""
     flush_rows: int = CHUNK_ROWS
     flush_s: float = FLUSH_S
     committed: bool = False
-    """True if the reader uses isolation level read_committed. The phase of its ledger rows shows this, too."""
     starts: Sequence[int] = ()
     """Offset at which the final reader starts, for each of `places`."""
     ends: Sequence[int] | None = None
     """Offset before which the final reader stops, for each of `places`; None for a live reader."""
     tells: bool = False
-    """True if a live reader reports from which broker it fetches each partition."""
     idle_s: float = 0.0
     """The final reader gives up if its position moves in no unfinished partition for this many seconds."""
     share: int = 0
-    """Index of this process among the `shares` processes of one reader. Each has its own partitions and name."""
     shares: int = 1
     process: str = ""
     """Name of this process, which differs among the processes of one reader."""

@@ -97,8 +97,9 @@ def _ledger(run: CaseDir, settings: Settings) -> Path:
 
 
 def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
-    """Turn each full journal chunk of a running client into a part of its ledger, and remove it. A chunk is full if it
-    is not the newest, and each of its attempts has an outcome (for a reader: each of its rows is used)."""
+    """Turn each full journal chunk of a running client into a part of its ledger, and remove it. The newest chunk is
+    never full. A producer's chunk is full if each of its attempts has an outcome, a reader's if each of its rows has a
+    read."""
     from ackproof.clients.reads import read_files, read_rows, write_reads
     from ackproof.rundir.ledger import write_produced
 

@@ -154,11 +154,12 @@ def final_read(
     stop: Event | None = None,
     read: Read | None = None,
 ) -> FinalReadFile:
-    """Do the final read, write `observed/final-read.json`, and return it.
+    """Wait until the cluster is at rest, read every partition from log start to log end, and ask the leaders again.
+    Write the result to `observed/final-read.json`, and return it.
 
-    `ends` is called for the state of partitions. `read` is called in place of reader processes, with the start and
-    end offsets of `order.places`. An incomplete read is no exception: the result has the reasons. Raises
-    `Interrupted` if `stop` is set. The reader processes are ended in any case.
+    `ends` is called for the state of partitions. `read` is called in place of reader processes, with the start and end
+    offsets of `order.places`. An incomplete read is no exception: the result has the reasons. Raises `Interrupted` if
+    `stop` is set. The reader processes are ended in any case.
     """
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)

@@ -38,6 +38,13 @@ class FinalReadOrder:
 
     `reader`: number of the first reader in the ledgers. `isr_sizes`: awaited ISR size by topic. `settle_s`: longest
     wait for rest. `idle_s`: longest read without progress. `read_s`: longest read.
+
+    Four fields name exceptions. `short`: partition → size of its ISR, which will not grow any more; the read does not
+    wait for a full ISR there. `leaderless`: partitions that get no leader any more; the read does not wait for one.
+    `hanging`: partitions where a hanging transaction keeps the last stable offset behind the high watermark.
+    `compacted`: topics whose logs may be compacted, so that readers find no record at some offsets.
+
+    `second`: True for a reader that reads again what another one has read. Its ledger is in `second-read` of the run.
     """
 
     places: tuple[TopicPartition, ...]
@@ -52,15 +59,10 @@ class FinalReadOrder:
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Library settings with secrets, which no file may hold."""
     short: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Size of an ISR that will not grow any more, by partition. The read does not wait for a full ISR there."""
     leaderless: frozenset[TopicPartition] = frozenset()
-    """Partitions that get no leader any more. The read does not wait for one."""
     hanging: frozenset[TopicPartition] = frozenset()
-    """Partitions where a hanging transaction keeps the last stable offset behind the high watermark."""
     compacted: frozenset[str] = frozenset()
-    """Topics whose logs may be compacted, so that readers find no record at some offsets."""
     second: bool = False
-    """True for a reader that reads again what another one has read. Its ledger is in `second-read` of the run."""
 
     def isr_size(self, place: TopicPartition) -> int:
         """Return the ISR size to wait for before this partition is read: its topic's, or less if its ISR is known to

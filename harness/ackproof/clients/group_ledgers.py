@@ -190,9 +190,9 @@ def _deliver(
     transactions: Sequence[_Transaction],
     settings: MemberSettings,
 ) -> tuple[_Row, int]:
-    """Return the columns of `DELIVERIES`, and the number of processed records without a delivery of their own. A
-    processed record belongs to the last delivery of its offset before it. `delivered`, `processed`: indices of these
-    events in `rows`."""
+    """Return the columns of `DELIVERIES`, and the number of processed events that match no delivery. A processed event
+    matches the last delivery of its record before it, unless an earlier processed event does. `delivered`, `processed`:
+    indices of these events in `rows`."""
     topic = rows["topic"].combine_chunks().dictionary_encode()
     codes = _filled(topic.indices)
     places, offsets, times = _filled(rows["p"]), _filled(rows["o"]), _filled(rows["t"])

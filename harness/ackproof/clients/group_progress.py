@@ -51,7 +51,8 @@ class _Progress:
 
     @property
     def over(self) -> bool:
-        """True once the wait for the group is over."""
+        """True once the run no longer waits for the group: it has finished its input, it has no members left, or its
+        `settle` seconds are over."""
         return self.over_s >= 0
 
     @property
@@ -138,8 +139,8 @@ class GroupProgress(_Progress):
 
     def stalled(self, waiting: Callable[[], str]) -> list[Unrecovered]:
         """Return an entry for each partition in which the group is behind, if it committed nothing new in the last N
-        seconds of the wait; else []. N: the bound `stalled` in the experiment's evidence, or `GroupSpec.stalled_after`.
-        `waiting` returns what its members wait for, as the end of a sentence."""
+        seconds of the wait; else []. N: the time limit `stalled` of `evidence.recovery` in the experiment, or else
+        `GroupSpec.stalled_after`. `waiting` returns what its members wait for, as the end of a sentence."""
         idle_s = self.over_s - self.moved_s
         bound_s = self.spec.evidence.recovery.get("stalled", self.group.stalled_after)
         if self.caught_up or idle_s < bound_s:

@@ -263,10 +263,10 @@ class Groups(Instances):
             self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a member was asked to leave, or runs and is in its group.
+        """Return True if a member runs and is in its group, or was asked to leave and need not be awaited.
 
-        A member of a consumer group is in it once it got an assignment, also an empty one; a member of a
-        share group once it has printed an event.
+        A member of a consumer group is in it once it got an assignment, also an empty one. A member of a share group is
+        in it once it has printed an event.
         """
         instance = self.find(client_id)
         if instance.asked:

@@ -91,8 +91,8 @@ class Instance:
         return output.read_text(errors="replace")[-LAST_WORDS:].strip() if output.exists() else ""
 
     def outcome(self) -> dict[str, Any]:
-        """Kill the process if it still runs. Return the fields that `rundir.service.InstanceEnd` and
-        `rundir.groups.MemberEnd` share."""
+        """Kill the process if it still runs. Return pid, started_ns, status, asked, killed and last_words: the fields
+        that `rundir.service.InstanceEnd` and `rundir.groups.MemberEnd` share."""
         return {
             "pid": self.child.pid,
             "started_ns": self.started_ns,
@@ -104,8 +104,9 @@ class Instance:
 
 
 class Instances:
-    """Processes of a service or of groups, also those that have ended, in order of start (`instances`). Implements most
-    of the protocol `faults.context.Processes`. Methods raise KeyError for an unknown id."""
+    """Processes of a service or of groups, also those that have ended, in order of start (`instances`). Implements the
+    protocol `faults.context.Processes`; a subclass adds `start_instance`, which `replace` calls. For an unknown id
+    `members` returns [] and `signal` does nothing; other methods raise KeyError."""
 
     def __init__(self, tag: RunTag) -> None:
         self.instances: list[Instance] = []
@@ -123,7 +124,8 @@ class Instances:
         of: str,
         hidden: str | None = None,
     ) -> Instance:
-        """Start a process and add it to `instances`. `name`: its id. `of`: part of the experiment that has its command.
+        """Start a process and add it to `instances`. `name`: its id. `of`: field of the experiment that has its
+        command, such as `workload.service`, for the message of an error.
 
         `tells`: whether it prints events. `hidden`: secret text that it can read from the descriptor in `HIDDEN_FD`.
         Raises `BadInput` if it cannot be started.

@@ -37,7 +37,13 @@ _TAIL: Final = 2000
 
 @dataclass
 class Handle:
-    """One client process, seen from the harness. `control`: writing end of its control pipe, -1 once closed."""
+    """One client process, seen from the harness. `control`: writing end of its control pipe, -1 once closed.
+
+    `expected`: True once it was asked to stop, so that a clean exit is expected. `killed`: True once the harness killed
+    it, so that any exit is expected. `succeeded`: True once another producer has taken over its transactional id and
+    fences it; it is then not replaced. `fenced`: the library's message when the producer was fenced, '' before.
+    `started_ns`: start of the process on CLOCK_MONOTONIC.
+    """
 
     client: Client
     settings: ProducerSettings | ReaderSettings
@@ -46,16 +52,10 @@ class Handle:
     folder: Path
     control: int
     expected: bool = False
-    """True once it was asked to stop: a clean exit is expected."""
     killed: bool = False
-    """True once the harness killed it: any exit is expected."""
     succeeded: bool = False
-    """True once another producer has taken over its transactional id and fences it. It is then not replaced.
-    """
     fenced: str = ""
-    """The library's message when the producer was fenced, '' before."""
     started_ns: int = 0
-    """Start of the process on CLOCK_MONOTONIC."""
     translation: Translation | None = None
     """Of a user's program: translates its lines into the journal. None for a client of a library."""
     status: int | None = None

@@ -31,7 +31,8 @@ PLACEHOLDER: Final = "{settings}"
 
 
 def installed_library(release: str = "") -> ClientLibrary:
-    """Return the library `command`, with the program's name (`release`) as version: no other is known."""
+    """Return the library `command`. Its version is the name of the program, because the harness knows no version of it.
+    `release`: this name (`ClientChoice.release_for`)."""
     return ClientLibrary(COMMAND, release)
 
 
@@ -155,9 +156,9 @@ def reader_config(
     """Return the configuration of one live reader for the user's program, under the setting names of Kafka's Java
     client. `client`: the reader's id.
 
-    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it uses;
-    '': its own. Raises `BadInput` for a `final` reader, which is librdkafka's, and for a setting that only the harness
-    may set.
+    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
+    commits for; '': its own. Raises `BadInput` if `final` is True, because only librdkafka does the final read, and for
+    a setting that only the harness may set.
     """
     if final:
         raise BadInput("the final read is always by librdkafka")
@@ -173,8 +174,9 @@ def reader_config(
 def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
-    """Return the configuration of one group member for the user's program: settings of the librdkafka adapter that
-    Kafka's Java client has too, without `auto.offset.reset`; assignors have their short names.
+    """Return the configuration of one group member for the user's program, under the setting names of Kafka's Java
+    client. The values are those of the librdkafka adapter, so assignors have short names such as `range`. Settings that
+    the Java client lacks are left out, and `auto.offset.reset`, unless the experiment gives them.
 
     `client`: the member's id. `instance`: its group.instance.id; '' for a dynamic member. Raises `BadInput` for a
     setting that only the harness may set.
@@ -207,7 +209,8 @@ def security_text(settings: Mapping[str, str]) -> str:
 
 
 def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
-    """Return 0: at any age, a record of a user's program may have been sent twice."""
+    """Return the age in seconds below which a record cannot have been sent twice. It is 0: a user's program may have
+    sent a record twice at any age."""
     return 0.0
 
 

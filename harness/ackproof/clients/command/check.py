@@ -71,7 +71,8 @@ UNTOLD: Final = {
 
 
 class Role(StrEnum):
-    """Role that a program plays in an experiment."""
+    """Role that a program plays in an experiment. It decides which events `check_client` expects (`events_of`), and
+    with which topics and load the program is checked."""
 
     PRODUCER = "producer"
     READER = "reader"

@@ -58,7 +58,8 @@ class Service(Instances):
             self.start_instance()
 
     def start_instance(self, after: Instance | None = None) -> Instance:
-        """Start one more instance, and add it to `instances`. Raises `BadInput` if its program cannot be started."""
+        """Start one more instance, and add it to `instances`. `after`, the instance that it replaces, is ignored:
+        instances differ only in their names. Raises `BadInput` if its program cannot be started."""
         name = f"s{len(self.instances)}"
         command = fill_in(self.spec.command, self._settings(name))
         folder = self._run.clients / name

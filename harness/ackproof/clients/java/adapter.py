@@ -242,8 +242,8 @@ def reader_config(
     """Return the Java client's configuration of one live reader. `client`: the reader's id.
 
     `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-    commits for; '': its own. Raises `BadInput` for a setting that only the harness may set, and for a `final` reader:
-    that is librdkafka's.
+    commits for; '': its own. Raises `BadInput` if `final` is True, because only librdkafka does the final read, and for
+    a setting that only the harness may set.
     """
     if final:
         raise BadInput("the final read is always by librdkafka")

@@ -232,9 +232,9 @@ def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
     """Return the age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
 
     With retries > 0 or idempotence it can at any age. With retries=0 librdkafka still sends again, without counting a
-    retry, after the errors that `rundir.guarantees` lists; a broker can return some of them after an append. It waits
-    before for at least 80 % of retry.backoff.ms (the rest is jitter: rd_kafka_retry_msgq), or for retry.backoff.max.ms
-    if that is less.
+    retry, after the errors that `rundir.guarantees` lists; a broker can return some of them after an append. The result
+    is then librdkafka's shortest wait before it sends again. This is 80 % of retry.backoff.ms (the rest is jitter:
+    rd_kafka_retry_msgq), or retry.backoff.max.ms if that is less.
     """
     idempotent = str(config["enable.idempotence"]).lower() == "true"
     if idempotent or str(config.get("retries", "")) != "0":

@@ -39,8 +39,8 @@ _INSTANCE_IS_TAKEN: Final = "instance ID is still used"
 
 
 class InstanceTaken(Exception):
-    """Raised if another member still holds the group.instance.id; in a KIP-848 group, until the session of that member
-    ends."""
+    """Raised if another member still holds the group.instance.id. In a KIP-848 group, a member that was killed holds it
+    until its session ends."""
 
 
 class MemberFailed(Exception):
@@ -191,9 +191,13 @@ class Membership:
             self.client.assign(parts)
 
     def _place(self, place: Place, why: str) -> bool:
-        """Set the position of a partition that has none in the log, and print it. Return False if that must
-        wait: its leader or the coordinator does not answer, or the member is stopping. Raises `MemberFailed`
-        if the settings allow no reset."""
+        """Choose a new position for a partition whose position is not in the log, or that has no committed offset, and
+        print the reset. `why`: name of the library's error; `_NO_OFFSET`: no offset is committed.
+
+        Return True if the partition can be assigned again. Return False if it must wait: its committed offset is not
+        known yet, its leader does not answer, or the member is stopping. Raises `MemberFailed` if the settings allow no
+        reset.
+        """
         position = self.positions[place]
         if position == OFFSET_STORED or self._stop.is_set():
             return False
@@ -231,10 +235,10 @@ class Membership:
 
     def resume(self) -> None:
         """Choose new positions for partitions whose position is not in the log, and assign them again once their
-        leaders answer.
+        leaders answer. Raises `MemberFailed` if the settings allow no reset.
 
-        If a position is not known, the coordinator is asked first: a reset begins at a committed offset, or at none
-        (-1).
+        If the committed offset of a partition is not known yet, the coordinator is asked for it first. The printed
+        reset begins at this offset; at -1 if none is committed.
         """
         unknown = [place for place in self._resets if self.positions[place] == OFFSET_STORED]
         self.positions |= self.ask_committed([ClientPartition(*place) for place in unknown])

@@ -47,10 +47,11 @@ def truncation_offset(text: str) -> int | None:
 
 
 def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
-    """Return the offset at which to resume when `position` is not in the log [low, high) any more.
+    """Return the offset at which a reader resumes after its `position` has left the log [low, high).
 
-    `cut`: offset of the truncation, None if unknown; then the whole log is read again. To resume at `high` whenever it
-    is below the position would skip records that were written after the truncation.
+    If the position is below `low`, this is `low`. Otherwise the log was truncated, and the result is `cut`, the offset
+    of the truncation, limited to `low` … `high`. With `cut` None (unknown) it is `low`, so that the whole log is read
+    again. Resuming at `high` would skip records that were written after the truncation.
     """
     if position < low:
         return low

@@ -59,8 +59,8 @@ class Pace:
         self._sent = 0
 
     def due(self, now_s: float) -> int:
-        """Return the number of records that are due by `now_s` and not sent yet. `now_s`: seconds on the clock of the
-        `now_s` with which this was constructed."""
+        """Return the number of records that are due by `now_s` and not sent yet. Records that are late by more than 0.2
+        s are dropped from the schedule. `now_s`: present time in seconds, on the same clock as at construction."""
         due = int((now_s - self._start_s) * self._rate) + 1 - self._sent
         most = max(1, int(self._rate * _MOST_BEHIND_S))
         if due > most:
@@ -303,15 +303,16 @@ _MAPPED: Final = "0000000000000000FFFF0000"
 
 
 def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = None) -> int:
-    """Return the bytes in this process's TCP connections that the other end has not read yet.
+    """Return how many of the bytes that this process sent over TCP the other ends have not read yet.
 
-    They are bytes that the other machine has not acknowledged. If the other end is on this machine (`/proc/net` shows
-    both), bytes that its process has not read are added. `own`: inodes of the sockets to look at; None: this process's.
+    Bytes that the other end's kernel has not acknowledged count. If the other end is on this machine, `/proc/net` shows
+    its socket too, and the bytes that its process has not read from there are added. `own`: inodes of the sockets to
+    look at; None: this process's.
 
-    With acks=0 a record counts as acknowledged once it is in a socket. A client that closes while a broker is behind
-    and owes it another answer (to a metadata request) resets the connection when that answer comes. What lay in the
-    socket is then gone, although nothing was broken. Applications that just exit lose it too; the harness must not, or
-    losses at acks=0 would partly be its own.
+    With acks=0 a record counts as acknowledged once it is in a socket. A client may close while a broker has still to
+    read records and to answer an earlier request, such as one for metadata. When that answer arrives, the kernel resets
+    the connection, and the records that the broker has not read are gone, although nothing was broken. Applications
+    that just exit lose such records too; the harness must not, or losses at acks=0 would partly be its own.
     """
     mine = read_socket_inodes(os.getpid()) if own is None else own
     sockets = {ends: counts for table in _TABLES for ends, counts in _sockets(net / table)}
@@ -324,8 +325,8 @@ def unread_bytes(net: Path = Path("/proc/net"), own: frozenset[int] | None = Non
 
 
 def _sockets(table: Path) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
-    """Yield each established TCP connection in a table of `/proc/net`: (local, remote address), (bytes not sent, bytes
-    not read, inode). Nothing for a missing table."""
+    """Yield each established TCP connection in a table of `/proc/net`: (local, remote address), (bytes not
+    acknowledged, bytes not read, inode). Nothing for a missing table."""
     try:
         lines = table.read_text(encoding="ascii").splitlines()[1:]
     except OSError:

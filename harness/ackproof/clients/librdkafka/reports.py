@@ -237,7 +237,9 @@ class DeliveryReports:
 
     @property
     def undecided(self) -> int:
-        """Number of reported attempts whose outcome the next statistics decide."""
+        """Number of attempts that were reported with an error, and that the library may have sent twice. Their outcome
+        is indeterminate until the next statistics, whose leader epochs may show that no earlier send was appended
+        (`LeaderEpochs`)."""
         return len(self._undecided)
 
     def on_statistics(self, statistics: str) -> None:

@@ -202,10 +202,11 @@ class Sender:
         return now >= self._until
 
     def _give_up(self, rows: Matrix, rest: list[int]) -> int:
-        """Give up the records `rest`, for which the queue had no room at the end. Return how many were sent or refused.
+        """Give up the records `rest`, for which the queue had no room at the end. Return the number of records, from
+        the first row on, that are attempts.
 
-        Of `rest`, records before the last one that was sent or refused become failed attempts, because seqs must have
-        no gaps. Later ones are no attempts.
+        These are all records up to the last one that was sent or refused. Those of `rest` among them become failed
+        attempts, because seqs must have no gaps. Later ones are no attempts.
         """
         taken = set(range(len(rows))) - set(rest)
         count = max(taken, default=-1) + 1
