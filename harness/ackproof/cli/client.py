@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the lines and logs in this new folder.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def check_client(role: str, kafka: str | None, keep: Path | None, command: tuple[str, ...]) -> int:
-    """Run a program on a healthy cluster, kill one instance and stop another. Say which level it reaches, which events
-    are missing, and how it breaks the contract of docs/clients.md.
+    """Run a program on a healthy cluster, kill one instance and stop another. Print how often each event came, and what
+    cannot be judged without those that are missing. Print the level of a service (0 to 3: which events it prints) and
+    each way in which the program breaks the contract of docs/clients.md.
 
     Takes half a minute. Exits with 1 if the contract is broken.
     """

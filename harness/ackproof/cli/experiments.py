@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 @click.command(epilog=examples("ackproof init", "ackproof init leader-kill"))
 @click.argument("name", default="first")
 def init(name: str) -> int:
-    """Write NAME.yaml, a commented experiment to start from."""
+    """Write NAME.yaml, a commented experiment to start from.
+
+    NAME is the file and the name of the experiment: any name, with or without .yaml. It selects no template. An
+    existing file is left as it is, with exit code 254.
+    """
     from importlib.resources import files
 
     from ackproof.console import Console

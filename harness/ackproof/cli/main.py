@@ -32,7 +32,8 @@ from ackproof.rundir.outcome import ExitCode
 
 
 class _NoPandas(MetaPathFinder):
-    """Hides pandas from pyarrow, which imports it at its first comparison: 0.5 s that only Spark Connect needs."""
+    """Import hook that hides pandas until Spark Connect, which needs it, is imported. Else pyarrow would import pandas
+    at its first comparison, which takes 0.5 s."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "pandas" and "pyspark.sql.connect" not in sys.modules:
@@ -59,7 +60,11 @@ def _begin() -> None:
 
 
 def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) -> int:
-    """Run one command and return its exit code. Never raises. `begin` is called first."""
+    """Run one command and return its exit code. Print errors instead of raising them.
+
+    The code is 254 for wrong usage, `BadInput` and a missing Python package, 255 for an interrupt and any other error.
+    `begin` is called first; its errors are handled in the same way.
+    """
     try:
         begin()
         with sigterm_as_interrupt():

@@ -172,8 +172,9 @@ def soak_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def read_soak(soak: str | None, keep: int | None) -> Soak | None:
-    """Return the soak of `--soak` and `--keep`; None if neither is given. Raises `BadInput` for a bad duration, and for
-    `--keep` alone."""
+    """Return the options of a soak, which is one long load that is audited window by window; None without `--soak`.
+    `soak`: duration, such as `6h`. `keep`: number of newest windows that stay on disk; None: all. Raises `BadInput` for
+    a bad duration, and for `--keep` without `--soak`."""
     if soak is None:
         if keep is not None:
             raise BadInput("--keep needs --soak DURATION")

@@ -70,7 +70,9 @@ def audit(
 
 
 def _result_with_paths(result: AuditResult) -> object:
-    """Return the counts of one folder as JSON, with its batch, its report and its experiment's expectations."""
+    """Return the audit of one folder as an object for JSON. It has the exit code, the reasons, the content of
+    `audit.json` and the measured expectations of the experiment. It also has the paths of the folder, of its batch and
+    of the batch's report (None outside a batch)."""
     from ackproof.judge import measure_expected
     from ackproof.rundir.layout import BatchDir, CaseDir
 
@@ -238,11 +240,11 @@ def explain(
 
 
 def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
-    """Return the case to explain: the folder itself if it is a case; else, in a batch, the case that `wanted`
-    names, or the only one.
+    """Return the case to explain. `directory`: this case, or a batch. `wanted`: name of the case in the batch.
 
-    Without a name: among the cases in which the class was found (without a class: anything, losses first),
-    the first that failed, else the first.
+    Without `wanted`, choose among the cases with findings of class `anomaly` (None: of any class). FAIL comes first,
+    then cases with lost records, then the order of the batch. If no case has such findings, choose the only case of the
+    batch. Raises `BadInput` if there is no such case, if `wanted` names none or several, and for another folder.
     """
     from ackproof.experiment.case import find_cases
     from ackproof.rundir.anomalies import Anomaly
@@ -280,9 +282,11 @@ def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
 @click.argument("directories", metavar="BATCH...", nargs=-1, required=True, type=PLACES)
 @click.option("--json", "machine", is_flag=True, help="Print the merged tables as JSON on standard output.")
 def pairs(directories: tuple[Path, ...], machine: bool) -> int:
-    """Merge the pairs of fault kinds of several batches, such as shards of a sweep: covered, not covered, and why.
+    """Merge the results of storms of pairs (`pairs: all`) from several batches, such as shards of a sweep. Print the
+    number of pairs with each result, and why a pair was not covered although it ran.
 
-    Exit code 0 if every pair was covered or refused, else 2.
+    A pair of fault kinds is covered if both faults were confirmed and in force at the same time. It is refused if the
+    two kinds cannot be combined. Exit code 0 if every pair was covered or refused, else 2.
     """
     from ackproof.console import Console
     from ackproof.rundir.batch import PairOutcome, PairsFile, merge_pairs

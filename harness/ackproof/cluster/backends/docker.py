@@ -235,7 +235,8 @@ class DockerCluster(OwnCluster):
         }
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
-        """Return the command that starts a ZooKeeper server, which the start script of an image cannot do."""
+        """Return the command that starts a ZooKeeper server, which the start script of an image cannot do. A node that
+        runs Kafka is started by this script and needs no command."""
         flags = [*jvm_flags(self.spec.heap), _hosts_flag(node), *self._logging(node)]
         classpath, file = f"{LIBS}/*", f"{NODE_FOLDER}/{node.files.properties.name}"
         return ("java", *flags, "-cp", classpath, self._main(node), file)
@@ -253,9 +254,8 @@ class DockerCluster(OwnCluster):
         return self._main(node) == SERVER
 
     def _uses_archive(self, node: ProcessNode) -> bool:
-        """Return False if a Kafka node runs without its class-data archive; True for a ZooKeeper server, which has
-        none.
-        """
+        """Return False if a Kafka node runs without its class-data archive. Return True for a ZooKeeper server: images
+        have no archive for it, so none is missing."""
         return not self._is_kafka(node) or bool(node.pid and archive_in_use(node.pid, Path(ARCHIVE)))
 
     # -- end --------------------------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 
 @dataclass(frozen=True)
 class _NodesSight:
-    """Witness of links: reads from the nodes' own files below `nodes_dir` to which addresses they connect. `pid`
-    returns the process id of a node; None while it has no process."""
+    """Witness of links. It reads from the nodes' own files, below `nodes_dir`, to which addresses the nodes connect.
+    `pid` returns the process id of a node; None while it has no process."""
 
     layout: Layout
     nodes_dir: Path
@@ -183,7 +183,13 @@ def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
 
 
 def _named_links(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
-    """Yield the links that the needs name. All links of a class are included, because any node may hold a role."""
+    """Yield the links that faults with these needs can affect. `BROKER_LINKS` stands for all links among brokers and
+    from brokers to controllers, `CONTROLLER_LINKS` for those among controllers, `CLIENT_LINKS` for those from clients
+    to brokers.
+
+    A fault may affect one role, such as a leader, but any node may hold this role: so all links of a class are
+    included. If the controller is a broker (ZooKeeper), its links are those of a broker.
+    """
     wanted = {Need.BROKER_LINKS}
     if layout.spec.metadata.broker_controls:
         wanted.add(Need.CONTROLLER_LINKS)  # the controller is a broker: its links are those of a broker
@@ -254,14 +260,14 @@ class Paths:
             self.mesh.start(lease_descriptor)
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return the address at which node `viewer` must connect to `peer`, which is a proxy's; None if no proxy is
-        between them."""
+        """Return the host of the proxy at which node `viewer` must connect to node `peer`; None if it connects to the
+        host of `peer` itself."""
         routes = (laid.route(viewer, peer) for laid in (self.mesh, self.requests) if laid is not None)
         return next((route for route in routes if route is not None), None)
 
     def renew(self, node: int) -> None:
-        """Set packet rules and redirections for a container that has started, whose new namespace has none. `check`
-        raises a `LinkError` later, because a start must not fail half way."""
+        """Set packet rules and redirections for a container that has started, whose new namespace has none. A
+        `LinkError` is not raised here, because a start must not fail half way; `check` raises it."""
         for laid in (
             self.requests,
             self.mesh,

@@ -115,10 +115,11 @@ class FileSystem:
             raise DiskError(f"{error}: {said}") from error
 
     def remount(self) -> None:
-        """Unmount and mount again: afterwards the file system has only what had reached the disk.
+        """Unmount, wait until the loop device is free (at most `_UNMOUNT_WITHIN_S`), and mount again. Afterwards the
+        file system has only what had reached the disk.
 
-        A process that starts in its own namespaces (a container) has a copy of all mounts for a moment. Until the loop
-        device is free of it, another mount would show the same broken file system.
+        A process that starts in its own namespaces (a container) has a copy of all mounts for a moment, which keeps the
+        loop device in use. A mount in that moment would show the same broken file system.
         """
         self.unmount()
         image = str(self.image.resolve())

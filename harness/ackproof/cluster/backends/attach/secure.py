@@ -193,7 +193,8 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], token: str, deadli
 
 
 def _client(mechanism: str, settings: Mapping[str, str], token: str) -> Any:  # noqa: ANN401 — kafka-python is untyped
-    """Return kafka-python's object that does the SASL exchange of this mechanism."""
+    """Return kafka-python's object that does the SASL exchange of this mechanism. `token`: OAuth bearer token for
+    OAUTHBEARER; not used with other mechanisms."""
     if mechanism == _BEARER:
         oauth = kafka_python("net.sasl.oauth")
         pairs = (pair.partition("=") for pair in settings.get(f"{OAUTH}extensions", "").split(",") if pair)
