@@ -113,7 +113,10 @@ class Handle:
         for line in whole.splitlines():
             try:
                 event = json.loads(line)
-                what = (ClientReset if event["kind"] == "reset" else Note).model_validate(event["detail"])
+                kind, detail = event["kind"], event["detail"]
+                if kind == "problem":
+                    detail = {"note": f"cannot read: {detail['reason']}"}
+                what = (ClientReset if kind == "reset" else Note).model_validate(detail)
                 t_ns, topic, partition = int(event["t_ns"]), str(event["topic"]), int(event["partition"])
             except (ValueError, KeyError, TypeError):
                 continue

@@ -148,7 +148,7 @@ def test_events_are_copied_once_and_whole(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"t_ns": 1, "kind"')
     handle.copy_events(timeline)
-    assert copied == [(ClientReset(position=5), "orders", 3), (Note(), None, None)]
+    assert copied == [(ClientReset(position=5), "orders", 3), (Note(note="cannot read: why"), None, None)]
     handle.copy_events(timeline)
     with path.open("ab") as file:
         file.write(b': "reset"}\nno json\n')
