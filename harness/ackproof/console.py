@@ -126,7 +126,8 @@ class Console:
         self.rich.print(table)
 
     def batch(self, batch: BatchFile, where: str) -> None:
-        """Print the result of a batch: a row per case, the reasons, and `where`, the path of the report."""
+        """Print the result of a batch: a row per case, the reasons for the verdicts of cases, the results over repeats
+        and the batch's verdict. `where`: path of the report, for the last line."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("case", overflow="fold")
         for name in ("acked", "lost", "duplicate", "indet."):

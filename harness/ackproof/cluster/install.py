@@ -103,8 +103,13 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
 def environment_of(
     installed: Installation, without_archive: Sequence[int], spec: ClusterSpec
 ) -> dict[str, str]:
-    """Return versions, racks, machine and load as text by name; `unknown` is the version of a package that is missing.
-    `without_archive`: nodes whose JVM does not use its class-data archive."""
+    """Return the environment of a run for its report, as text by name: `kafka`, `java`, `racks`, `load average` and
+    others.
+
+    The values are versions of Kafka, Java, Python and client libraries, and hardware and load of this machine. A
+    package that is not installed has the version `unknown`. `without_archive`: nodes whose JVM does not use its
+    class-data archive.
+    """
     if not installed.archives:
         archives = "none: this Java shares no class data"
     elif without_archive:

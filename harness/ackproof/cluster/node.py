@@ -289,8 +289,11 @@ class Watcher:
         os.eventfd_write(self._wake, 1)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Return when the end of every watched process was reported. May be called again. Raises `WaitTimeout` while a
-        process still runs, and the exception of an `on_end` that raised."""
+        """Wait until the end of every watched process is reported, and stop the thread. May be called again.
+
+        Raises `WaitTimeout` if a process still runs after `timeout_s` seconds, and otherwise the first exception that
+        an `on_end` raised.
+        """
         if self._closed:
             return
         with self._lock:

@@ -1,7 +1,6 @@
 """A cluster that ackproof starts itself: starts and ends its nodes, and asks them through the protocol.
 
-`OwnCluster` is abstract. A backend adds how to lease addresses, make links and launch processes: `backends.process` and
-`backends.docker`.
+`OwnCluster` is abstract: `backends.process` and `backends.docker` lease addresses, make links and launch processes.
 """
 
 from __future__ import annotations
@@ -95,19 +94,19 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
 
     @abstractmethod
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
-        """Lease addresses for all nodes, keep the lease in `_lease`, and return the addresses. Called before the files
-        of any node are written."""
+        """Lease addresses for all nodes before files are written. Keep the lease in `_lease`; return the addresses."""
 
     def _make_mesh(self, wiring: MeshWiring) -> ProxyMesh:
-        """Return the mesh of links. Called only if faults break links."""
+        """Return the links that faults can cut or slow: they go through Toxiproxy. Called only for such faults."""
         return ProxyMesh(wiring)
 
     def _make_requests(self, wiring: RequestWiring) -> RequestLinks:
-        """Return the links whose requests can be changed; called only if faults do, before `_make_mesh`."""
+        """Return the links through the request proxy, which can hold, drop, delay, repeat or answer single requests.
+        Called only if a fault needs the proxy, before `_make_mesh`."""
         return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
-        """Write a node's other files: here those of the metrics exporter. A backend adds its own."""
+        """Write the files that only some clusters need: here the metrics exporter's settings. A backend adds more."""
         if Need.METRICS in self._needs:
             files.exporter.write_text(exporter_settings(), encoding="utf-8")
 
@@ -337,7 +336,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         metadata_of(self.spec).lay_data(self.layout, node_id, data, checkpoint, self._cluster_id)
 
     def _lay_out(self, node_id: int, files: NodeFiles) -> None:
-        """Write the files of a node for its first start."""
+        """Write a node's server.properties, hosts file and files of `_lay_more`, and format its data folders."""
         files.folder.mkdir(parents=True, exist_ok=True)
         files.properties.write_text(render(settings(self.layout, node_id, files.data.name)), encoding="utf-8")
         self._lay_data(node_id)
@@ -366,7 +365,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         )
 
     def _launch_when_free(self, node_id: int) -> NodeProcess:
-        """Launch a node; with ZooKeeper once the broker's last session has ended, else it would exit, or after 60 s."""
+        """Start a process for the node. A broker exits if ZooKeeper still has its old registration: first wait, 60 s at
+        most, for the end of its last session. Raises `BadInput` if the cluster has ended."""
         quorum = self._quorum
         if quorum is not None and self._nodes[node_id].pid is not None:
             with contextlib.suppress(WaitTimeout):

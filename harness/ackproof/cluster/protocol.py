@@ -143,10 +143,10 @@ class LocalNode(Node, Protocol):
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
-    """Return the nodes as nodes whose processes run on this machine. Raises `FaultNotConfirmed` if one does not.
+    """Return the nodes as nodes of this machine, whose processes and data faults can reach. Raises `FaultNotConfirmed`
+    if the process of a node is out of reach.
 
-    Validation of an experiment refuses such a fault earlier, because the backend lacks an ability
-    (`experiment.backends`).
+    Before a run, validation refuses faults that need such nodes if the backend has none (`experiment.backends`).
     """
     found: list[LocalNode] = []
     for node in nodes:
@@ -245,7 +245,8 @@ class Cluster(ABC):
 
     @property
     def requests(self) -> RequestLinks | None:
-        """Links whose requests faults can change; None if no fault of the run changes requests."""
+        """Links through the request proxy, which can hold, drop, delay, repeat or answer single requests; None if no
+        fault of the run needs it."""
         return None
 
     # -- state ------------------------------------------------------------------------------------------------------

@@ -49,7 +49,8 @@ it."""
 
 
 class Ability(StrEnum):
-    """Capability, apart from Kafka's protocol, that a kind of fault (`FaultSpec.ASKS`) or `observe` uses."""
+    """Capability of a backend, which some kinds of faults (`FaultSpec.ASKS`) and some observers (field `observe` of an
+    experiment) need. Ordinary requests of Kafka's protocol need none."""
 
     PROCESSES = "nodes that can be killed, paused and started again"
     RELEASES = "nodes that can be started with another release"

@@ -62,8 +62,8 @@ def _read_values(value: object) -> object:
 
 
 def _name_bounds(bounds: object) -> object:
-    """Return the bounds of a file by name, each as (name, bound, True if an earlier name is the same quantity in
-    another spelling). Bounds that are no mapping are returned unchanged."""
+    """Return a mapping with an entry for each bound of a file: name → (name, bound, `twice`). `twice`: True if an
+    earlier name is another spelling of the same quantity. A value that is no mapping is returned unchanged."""
     if not isinstance(bounds, dict):
         return bounds
     names = [standard_spelling(str(name)) for name in bounds]
@@ -238,12 +238,13 @@ Showings: TypeAlias = Annotated[tuple[ExpectSpec, ...], Field(max_length=100)]
 
 
 class ClaimSpec(Spec):
-    """A statement about Kafka, and the rule by which the cases of this experiment confirm or refute it.
+    """A statement about Kafka, with the observations by which the cases of this experiment answer it.
 
-    If only `holds` is given, the claim is confirmed if all its observations are made, and refuted if none is. If
-    `fails` is given too, the claim is qualified by its `condition` if all observations of both are made, and refuted if
-    all of `fails` and none of `holds` are. A claim with `measured` asks for a size: the answer is the effect over
-    repeats. In all other cases the answer is inconclusive. No observation of a claim affects the verdict of a run.
+    If only `holds` is given, the claim is confirmed if all observations of `holds` are made, and refuted if none is. If
+    `fails` is given too, the claim is qualified by its `condition` if all observations of both are made. It is refuted
+    if all of `fails` and none of `holds` are made. If `measured` is given, the answer is the size of an effect over
+    repeats, provided that all observations of `holds` and `fails` are made. In all other cases the answer is
+    inconclusive. No observation of a claim affects the verdict of a run.
     """
 
     says: Text = Field(description="The claim, one sentence.")
@@ -373,9 +374,12 @@ class ExperimentSpec(Spec):
         return spec.topics or self.topic_names()
 
     def output_topics(self) -> dict[str, TopicSpec]:
-        """Return the output topics of the service and of groups, and the dead-letter topics of share groups, by name.
-        Each has the specification of its input topic (the first, if there are several); dead-letter topics have one
-        more setting, which lets groups use them."""
+        """Return the specifications of the topics that the experiment needs in addition to `topics`, by name. These are
+        output topics of groups and of the service under test, and dead-letter topics of share groups.
+
+        Each has the specification of its input topic (the first, if there are several). A dead-letter topic also has
+        errors.deadletterqueue.group.enable=true, without which share groups may not write to it.
+        """
         service = self.workload.service
         outputs = {} if service is None or service.output is None else {service.output: service.input}
         for name, group in self.workload.groups.items():

@@ -61,11 +61,12 @@ NOTHING: Final = Incidents()
 
 @dataclass(frozen=True)
 class Exposure:
-    """One topic of a case, with all that a fault needs to count the incidents that it may cause
+    """One topic of a case, with the facts from which a fault counts the incidents that it may cause
     (`FaultSpec.planned`).
 
-    `faults`: number of faults in the case. `time_out`: name of a setting → the shortest value in force at any
-    broker, in ms.
+    `faults`: number of faults in the case. `time_out`: function that returns the shortest value of a setting in force
+    at any broker, in ms. `session`: name of the setting for the session time-out, after which a silent broker is
+    fenced.
     """
 
     experiment: ExperimentSpec
@@ -73,7 +74,6 @@ class Exposure:
     topic: str
     time_out: Callable[[str], int]
     session: str
-    """Name of the setting after which a silent broker is fenced."""
 
     @property
     def replicas(self) -> int:
@@ -172,20 +172,16 @@ class Draw:
     """Random choices for `FaultSpec.draw_fields`, when a storm (a fault that starts randomly chosen faults) draws a
     fault.
 
-    `random`: generator of the storm, or of a pair of faults in a storm of pairs. Roles, partitions and durations are
-    drawn from it, everything else from `more`.
+    `random`: generator for roles, durations and the partitions that `place` draws. The faults of a storm share it; in a
+    storm with `pairs: all`, only the two faults of a pair do. `more`: generator for all other choices. Each fault of a
+    storm has its own, so that such a choice changes no other fault; in a storm of pairs it is `random`. `roles`: roles
+    of the storm that fit the kind, in the grammar of a file.
     """
 
     random: Random
     roles: Sequence[str]
-    """The storm's `roles`, in the grammar of a file."""
     experiment: ExperimentSpec
     more: Random = field(default_factory=lambda: Random(0))
-    """Generator for links, requests and optional fields.
-
-    In a storm of single faults each fault has its own, so that these draws change no other fault. In a storm of pairs
-    it is `random`.
-    """
 
     def role(self) -> str:
         return self.random.choice(list(self.roles))

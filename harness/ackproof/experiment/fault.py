@@ -48,8 +48,8 @@ WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 
 
 class Complaints(Protocol):
-    """Receiver of conflicts between a fault and its experiment. A path leads to a field of the fault and begins below
-    the fault's kind."""
+    """Receiver of conflicts between a fault and its experiment. A path leads to a field of the fault, relative to the
+    fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
         """Return True if no problem was reported yet for these fields, and, with `cluster`, for the fields of the
@@ -70,8 +70,13 @@ class Complaints(Protocol):
 
 
 class FaultSpec(Spec):
-    """One fault of an experiment. `number`: from 1 in file order, from `DRAWN_FROM` for a fault that a storm drew.
-    Other faults refer to it."""
+    """Base class of all kinds of faults. An instance is one fault of an experiment; the class attributes in capitals
+    describe its kind.
+
+    `number`: position in the file, from 1, or from `DRAWN_FROM` for a fault that a storm drew. Other faults refer to
+    it. `trigger`: condition on which the fault begins. `hold`: seconds from the fault's confirmation to its healing;
+    None: until the healing phase at the end of the run.
+    """
 
     KIND: ClassVar[str] = ""
     """Name of the kind in files, such as `kill`; '' for base classes."""
@@ -115,7 +120,6 @@ class FaultSpec(Spec):
     number: int = Field(ge=1)
     trigger: Trigger
     hold: Duration | None = None
-    """Seconds from the fault's confirmation to its healing; None: until the healing phase at the end of the run."""
 
     @property
     def kind(self) -> str:

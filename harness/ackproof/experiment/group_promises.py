@@ -23,8 +23,8 @@ _ANY: Final = "any"
 
 
 class Condition(StrEnum):
-    """Condition on which a row of the table applies, such as a member that was killed. The value is its name in the
-    table file, where a row says when it holds."""
+    """Condition of a promise in `group_promises.txt`, such as `killed`: a fault killed a member. The value is its name
+    in that file, whose lines of kind `condition` say when each condition holds."""
 
     NO_METADATA = "no metadata"
     LATEST = "latest"
@@ -53,11 +53,11 @@ _RULINGS: Final = {
 
 
 class GroupPromise(NamedTuple):
-    """A row of the table, for one class of anomalies. `commits`, `clients`: commit modes and client libraries to which
-    it applies, or `any`.
+    """A promise of `group_promises.txt` about one class of anomalies. It applies to the commit modes `commits` and the
+    client libraries `clients` (or `any`), if all `conditions` hold.
 
     `ruling`: impossible means forbidden, possible allowed, unknown not judged. `words`: the promise; `source`: where
-    Kafka makes it. `tried`: the attack by which the row was tested.
+    Kafka makes it. `tried`: the attack by which the promise was tested.
     """
 
     anomaly: str
@@ -76,7 +76,8 @@ class GroupPromise(NamedTuple):
 
 
 def _read_promises(rows: Iterable[Sequence[str]]) -> Iterator[GroupPromise]:
-    """Yield one promise for each class of each row. The comments of the file name the columns."""
+    """Yield the promises in these lines of `group_promises.txt`. A line that names several classes of anomalies,
+    separated by commas, gives one promise for each class. The header of the file names the columns."""
     for classes, commits, clients, conditions, ruling, *words in rows:
         holding = frozenset(map(Condition, filter(None, conditions.split(", "))))
         of_groups = (tuple(commits.split(", ")), tuple(clients.split(", ")), holding, _RULINGS[ruling])
@@ -123,8 +124,12 @@ def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str
 
 
 def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
-    """Return True if a group of the experiment may show an anomaly class without breaking a guarantee. Without faults,
-    only conditions that follow from settings are assumed; with faults, also all those that a run decides."""
+    """Return True if a group of the experiment may show an anomaly class without breaking a guarantee.
+
+    A condition that the settings of a group decide counts if it holds. With faults, every condition that only a run
+    decides (such as a killed member) counts as possible. Without faults, only the loss of commits by the offsets topic
+    does, if settings of brokers allow it.
+    """
     cluster = experiment.cluster
     settings = {name for config in (cluster.config, *cluster.broker_config.values()) for name in config}
     without_faults = {Condition.OFFSETS} if settings & _LOSING else set()

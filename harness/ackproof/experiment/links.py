@@ -230,7 +230,10 @@ APIS: Final[Mapping[str, Api]] = MappingProxyType(_table())
 
 def flows_of(ends: LinkEnds, cluster: ClusterSpec) -> frozenset[Flow]:
     """Return the kinds of connections that holders of the source role of `ends` open to holders of the target role;
-    empty if they open none. With combined nodes, every kind between nodes."""
+    empty if they open none.
+
+    Combined nodes are brokers and controllers. Between them, all kinds of connections between nodes are returned.
+    """
     if ends.source is None:
         return frozenset({Flow.CLIENTS})
     if cluster.combined:

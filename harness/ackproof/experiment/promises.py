@@ -56,10 +56,13 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Promises:
-    """The settings that decide what may happen to the records of one topic. `acks`: 0, 1 or all, as text.
+    """Settings that decide what may happen to the records of one topic.
 
-    `retry_possible`: retries are on and idempotence is off, so that a record may be appended twice. `min_insync`:
-    effective min.insync.replicas. `unclean_election`: True if a replica outside of the ISR may become leader.
+    `acks`: 0, 1 or all, as text. `retry_possible`: retries are on and idempotence is off, so that a record may be
+    appended twice. `min_insync`: effective min.insync.replicas. `unclean_election`: True if a replica outside of the
+    ISR may become leader. `dropped`: True if the experiment deletes the topic during the run. `transactional`: True if
+    producers write in transactions. `forgets_ids`: reason why a leader may forget a producer id that is still in use;
+    '' if it may not. `library`: the producers' client library, by its name in `rundir.guarantees`.
     """
 
     acks: str
@@ -68,13 +71,9 @@ class Promises:
     min_insync: int
     unclean_election: bool
     dropped: bool = False
-    """True if the experiment deletes the topic during the run."""
     transactional: bool = False
-    """True if producers write in transactions."""
     forgets_ids: str = ""
-    """How a leader may forget a producer id that is still in use; empty if it may not."""
     library: str = LIBRDKAFKA
-    """The producers' client library, by its name in `rundir.guarantees`."""
 
     @classmethod
     def from_experiment(cls, spec: ExperimentSpec, topic: str) -> Promises:
@@ -169,8 +168,12 @@ def id_expiry_ms(config: Mapping[str, str]) -> int:
 
 
 def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
-    """Return how a leader may forget a producer id in use; '' if it may not. A repeated batch is at most as old as
-    its delivery time-out plus the time for which a fault held it."""
+    """Return why a leader may forget a producer id that is still in use, such as `producer.id.expiration.ms is 1000`;
+    '' if it may not.
+
+    A leader must remember an id for the greatest age of a repeated batch. That is the producers' delivery time-out plus
+    the longest hold of a fault, plus all forward jumps of clocks.
+    """
     lead = sum(max(0.0, fault.clock_shift) for fault in spec.faults)  # jumps of brokers' clocks add up
     held = max((fault.hold or 0.0 for fault in spec.faults), default=0.0)
     shortest = min(map(id_expiry_ms, configs), default=_ID_EXPIRY_MS)

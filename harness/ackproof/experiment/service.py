@@ -24,9 +24,11 @@ _TEXTS: Final[dict[str, JsonValue]] = {
 
 
 def _read_identity(value: object) -> str:
-    """Parse where a record's identity is: `value`, `header`, `key`, or `{json: POINTER}`, of which the pointer is
-    returned (RFC 6901, without `~` and `"`). A text that begins with `/` is taken for such a pointer. Raises
-    `PydanticCustomError` for any other value."""
+    """Parse where a service keeps the identity of a record. Return `value`, `header` or `key` as written, and for a
+    mapping `{json: POINTER}` the JSON pointer (RFC 6901). A text that begins with `/` is returned as a pointer, too.
+
+    Raises `PydanticCustomError` for any other value, and for a POINTER that contains `~` or `"`.
+    """
     if isinstance(value, Mapping) and list(value) == [_JSON]:
         pointer = value[_JSON]
         if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:

@@ -160,7 +160,8 @@ def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> 
 
 
 def _words(*words: str, several: bool = False) -> _Values:
-    """Return the accepted values for these words. `several`: a comma-separated list of them is accepted too."""
+    """Return a description and a test of a setting's value, which must be one of `words`. `several`: a comma-separated
+    list of these words is accepted too."""
     return (
         f"{'one or more' if several else 'one'} of {', '.join(words)}",
         lambda text: all(part.strip() in words for part in text.split(",")) if several else text in words,

@@ -102,7 +102,7 @@ Racks: TypeAlias = Annotated[
 
 
 class ClusterSpec(Spec):
-    """The cluster under test."""
+    """Description of the cluster under test: Kafka version, nodes, racks, settings and disks."""
 
     kafka: Kafka = Field(
         KafkaBuild(DEFAULT),

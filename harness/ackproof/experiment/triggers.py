@@ -221,11 +221,10 @@ class Frame(Spec):
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Return True if a fault with this trigger that has not begun will certainly begin. A time always comes; a state
-    certainly only with `at_latest`.
+    """Return True if a fault that waits for this trigger will certainly begin.
 
-    `fate(number)` returns what is known of the fault that an `after:` refers to: its trigger while it waits, False if
-    it failed, else True.
+    A time certainly comes, a state only with `at_latest`. For a trigger after another fault, `fate(number)` decides: it
+    returns the trigger of that fault while that fault waits, False if it failed, else True.
     """
     if not isinstance(trigger, ChainTrigger):
         return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None

@@ -122,8 +122,8 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         clock_of(node).shift(seconds)
 
     def _read_unshifted(self, node: LocalNode) -> ClockReading:
-        """Return the clock's reading without the shifts of other faults, as soon as it is sharp enough to see
-        the jump. Raises `FaultNotConfirmed` if no such reading comes in time."""
+        """Return the clock's reading without the shifts of other faults, as soon as its uncertainty is at most a
+        quarter of the jump. Raises `FaultNotConfirmed` if no such reading comes in time."""
 
         def sharp() -> ClockReading | None:
             off = self.holds.jumped(node.id)

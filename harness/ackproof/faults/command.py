@@ -37,7 +37,8 @@ _TOLD: Final = 2000
 
 
 class CommandFault(FaultSpec):
-    """Commands as lists of words. They run without a shell, in the folder in which ackproof was called.
+    """A fault that commands of the user inject, check and heal. A command is a list of words. It runs without a shell,
+    in the folder in which ackproof was called.
 
     In a word, `{bootstrap}` (bootstrap servers) and `{nodes}` (ids of the holders of `target`, comma-separated) are
     replaced. The command `looks` (in a file: `check`) must end with a status other than 0 before the fault, and with 0

@@ -142,8 +142,8 @@ class FaultDriver:
             self._begin(lambda _: True)
 
     def _no_trigger_is_open(self) -> bool:
-        """Return True if no fault that has a thread waits for its trigger. Until then a storm may still begin, although
-        the run is being stopped."""
+        """Return True if no fault with a thread waits for its trigger. A waiting storm may still begin, even if the run
+        is being stopped. Faults that have no thread yet (`_later`) do not count."""
         later = set(self._later)
         lives = list(self._lives.items())
         return all(life.stage is not Stage.WAITING for number, life in lives if number not in later)
@@ -153,8 +153,8 @@ class FaultDriver:
         return life.is_drawn and self._lives[number // DRAWN_FROM].stage is not Stage.WAITING
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Drop the faults with these numbers, which cannot begin before the load ends. Faults that have begun
-        are kept."""
+        """Drop those faults with these numbers that have not begun. The caller must know that the load ends before they
+        can begin: it is not checked. Raises KeyError for a number that no fault has, or that was dropped before."""
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
             for number in sorted(numbers, reverse=True):  # a fault `after` another goes first

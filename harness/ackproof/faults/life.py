@@ -255,8 +255,12 @@ def _pairs_before(life: Life, lives: Lives) -> list[Life]:
 
 
 def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
-    """Return True while the first fault of a pair (a storm with `pairs: all`) must last because of the second. It lasts
-    until both were in force for the second's duration, or the second had no effect within `PARTNER_S` seconds."""
+    """Return True while the first fault of a pair must stay in force for the second. A storm with `pairs: all` draws
+    pairs of faults that overlap: the second begins while the first is in force.
+
+    The first stays until both were in force for the second's duration, or until the second has had no effect for
+    `PARTNER_S` seconds. Once the second fault or the load is over, the result is False.
+    """
     second = lives.get(life.number + 1)
     if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
         return False
@@ -318,10 +322,11 @@ def _will_fire(life: Life, lives: Lives) -> bool:
 
 
 def pending(lives: Lives) -> bool:
-    """Return True if a trigger will certainly fire, or a fault that ends by itself is not over yet.
+    """Return True if the load must go on for a fault: its trigger will certainly fire, or it has begun, ends by itself
+    and is not over.
 
-    While a fault without a duration of its own is in force, a healed fault does not count: the confirmation of its
-    healing may have to wait until the load ends and that fault heals.
+    A fault without a duration ends only after the load. While it is in force, healed faults do not count: the
+    confirmation of their healing may have to wait for its end.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
@@ -347,8 +352,11 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def chained_faults(lives: Lives, first: Life) -> list[Life]:
-    """Return the faults whose trigger `after:` refers to `first` and which its present stage lets begin. In
-    stage ASKED these are faults that a storm drew; in any other stage, faults that no storm drew."""
+    """Return the faults whose trigger `after:` refers to `first`, as far as the stage of `first` lets them begin.
+
+    If `first` is a storm, its faults begin once its trigger has fired: they are returned in stage ASKED. Other faults
+    begin once `first` is confirmed: they are returned in every other stage.
+    """
     return [
         life
         for life in lives.values()

@@ -145,8 +145,12 @@ class ProcessInjection(Injection[SpecT]):
             yield
 
     def _require_breakable(self) -> None:
-        """Raise `FaultNotConfirmed`, and set `refused`, if a node does not run. A node that is stopped (SIGSTOP) is
-        accepted if the fault can act on one (`OVER`), or only because another fault starves it."""
+        """Raise `FaultNotConfirmed`, and set `refused` (nothing was broken, so nothing is healed), if a node does not
+        run.
+
+        A stopped node (SIGSTOP) is accepted in two cases: `OVER` of the fault contains `Grip.STILL`, or another fault
+        starves the node (stops it from time to time) and none keeps it stopped.
+        """
         for node in self.nodes:
             state, number = node.state(), self.fault.number
             # A starved node is stopped from time to time.

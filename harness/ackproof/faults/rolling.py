@@ -168,8 +168,8 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
         return self._confirm_new_process(self._done)
 
     def heal(self) -> str:
-        """Restart the other nodes, and start a node whose shutdown took too long; return the nodes restarted, in
-        words."""
+        """Restart the nodes after the first, which `inject` restarted; return the nodes restarted, in words. If the
+        first did not return in time, start it if it is down, and restart no other."""
         self._await_shutdowns()
         for node, _ in tuple(self._terminated.values()):
             if node not in self._done:

@@ -139,8 +139,9 @@ class _ExpireSessionInjection(Injection[ExpireSession]):
         return f"broker {node.id} is registered by session {_hex(now)} and answers"
 
     def _find_session(self, node: LocalNode) -> Registration:
-        """Wait for a broker's session, and return its registration: one that has just started, or lost its session,
-        opens one soon. Raises `FaultNotConfirmed` if it has none in time."""
+        """Wait until a broker has a ZooKeeper session, and return its registration, which names the session. A broker
+        that has just started, or has just lost its session, opens a new one soon. Raises `FaultNotConfirmed` if it has
+        none in time."""
         said = ""
 
         def find_session() -> Registration | None:

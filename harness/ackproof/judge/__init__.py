@@ -48,8 +48,12 @@ def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
 
 
 def judge_unwritten(run: CaseDir) -> VerdictFile | None:
-    """Judge a run with files that are missing, new, changed or unreadable, or that its audit does not fit: write
-    INCONCLUSIVE with the reasons to `verdict.json`, and return it. Return None, and write nothing, for other runs."""
+    """Write the verdict INCONCLUSIVE to `verdict.json` for a run whose files cannot be trusted, and return it. Return
+    None, and write nothing, for all other runs.
+
+    Files cannot be trusted if one is missing, new, changed or unreadable, or if numbers of the audit do not fit them.
+    The verdict's reasons name these files.
+    """
     from ackproof.judge.written import not_as_written  # Arrow
 
     reasons = not_as_written(run)

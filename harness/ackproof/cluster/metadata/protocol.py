@@ -85,7 +85,7 @@ class MetadataQuorum(Protocol):
 
 
 class Metadata(Protocol):
-    """A metadata mode: it determines settings, data folders and ports of nodes."""
+    """A metadata mode: KRaft or ZooKeeper. The main classes, settings, data folders and ports of nodes depend on it."""
 
     @property
     def access(self) -> Access:

@@ -158,10 +158,10 @@ class ZooKeeper(MetadataQuorum):
     # -- its servers --------------------------------------------------------------------------------------------
 
     def serves(self, node_id: int) -> bool:
-        """Return True if the server is standalone, leads or follows. If this client has a session, it must be
-        connected, too.
+        """Return True if the server is standalone, leads or follows. Return False in any case if this client has opened
+        a session and is not connected now.
 
-        Raises `Unreachable` without an answer.
+        Raises `Unreachable` if the server does not answer.
         """
         return self.mode(node_id) != "" and (self._client is None or bool(self._client.connected))
 

@@ -50,12 +50,12 @@ _STANDS_IN: Final = {
 
 
 class AtCode(NodeFault):
-    """The process halts, one thread waits, is delayed or fails where a thread passes a point of the code.
+    """The process halts at a point of Kafka's code, or a thread there waits, is delayed or fails.
 
-    The Byteman rule that does this is loaded when the fault is due. `halt` and `pause_thread` act at the pass of number
-    `pass`; `delay` and `throw` act at that pass and at all later passes, until the fault is healed. Passes are counted
-    per node and, at points that concern partitions, per partition (`alter-partition`: per topic). Passes for internal
-    topics do not count.
+    A Byteman rule, which is loaded when the fault is due, acts on threads that pass the point. `halt` and
+    `pause_thread` act once, at the pass of number `nth` (in a file: `pass`). `delay` and `throw` act at that pass and
+    at all later passes, until the fault is healed. Passes are counted per node and, at points that concern partitions,
+    per partition (`alter-partition`: per topic). Passes for internal topics do not count.
     """
 
     KIND = "at_code"
@@ -286,8 +286,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
                     self._load(node)
 
     def _look(self, node: LocalNode) -> str | None:
-        """Return in words what shows that the rule acted on this node; None if nothing does. A halted node is claimed
-        for this fault."""
+        """Return in words the evidence that the rule acted on this node; None if there is none. If the rule halted the
+        node, record in `holds` that this fault keeps it down, so that no other fault starts it."""
         rule = self._loaded[node.id]
         if self.fault.does == "halt":
             if node.state() is not NodeState.GONE or node.exit_status != HALTED:

@@ -84,11 +84,12 @@ class DiskInjection(ProcessInjection[SpecT]):
 
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
-    """Wait until these nodes are in the ISR of all their partitions of the experiment's topics (without an experiment:
-    of all topics on their disks that are not internal). All partitions of these topics must have a leader. Return what
-    was seen, in words; at once if there is no topic, or no node is a broker.
+    """Wait until these nodes are in the ISR of every partition of which they have a replica, and every partition has a
+    leader; return that in words. Do not wait if there is no topic, or if no node is a broker.
 
-    Raises `FaultNotConfirmed` after `BACK_WITHIN_S` seconds, `Interrupted` if the run is stopped.
+    The partitions are those of the experiment's topics. Without an experiment, they are those of all topics on the
+    nodes' disks that are not internal. Raises `FaultNotConfirmed` after `BACK_WITHIN_S` seconds, `Interrupted` if the
+    run is stopped.
     """
     if context.case is not None:
         topics = list(context.case.experiment.topics)

@@ -227,8 +227,9 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         )
 
     def _shrunk(self) -> tuple[int, str]:
-        """Return the number of offsets that are missing from the disks in all, and, in words, the ends before
-        and after of the first `_SHOWN` shortened logs of topics that are not internal."""
+        """Return the number of offsets that are missing from the disks in all, and a text about the shortened logs. The
+        text gives the old and new end of the first `_SHOWN` of these logs; logs of internal topics are left out of
+        it."""
         gone = 0
         lines = []
         for node in self.nodes:

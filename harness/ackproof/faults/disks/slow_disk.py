@@ -67,13 +67,15 @@ class SlowDisk(LogDirFault):
         return {**(super().draw_fields(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return the followers that may leave the ISR, and the brokers that may be fenced.
+        """Return the followers that may leave the ISR (`shrinks`), and the brokers that may be fenced (`cuts`).
 
-        Followers lag because they cannot append, and a slow leader drops all its followers. The fault lasts longer than
-        `for`, which counts from the confirmation, and the confirmation waits for a slow write. Brokers are not fenced
-        for a slow disk of their own, because heartbeats write nothing. But a controller that cannot append to the
-        metadata log for a whole session does not learn that another one is active, and a ZooKeeper server answers no
-        ping while a write waits.
+        Followers that cannot append lag, and a slow leader drops all its followers. That takes replica.lag.time.max.ms.
+        The fault may last longer than `for`, which counts from the confirmation: a slow write must confirm it first.
+
+        Heartbeats write nothing, so a slow disk of its own does not fence a broker. Two other cases count, if `stall`
+        is at least the session time-out. A ZooKeeper server answers no ping while a write waits. A KRaft controller
+        that cannot append to the metadata log does not learn that another controller is active. This case needs
+        combined nodes, or other faults, and metadata in the same log dir as the topics.
         """
         cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
@@ -105,9 +107,10 @@ class FreezeLoop:
     """Thread that freezes file systems (`systems`: node → file system) for `stall_s` seconds, then thaws them for a
     moment, in a loop.
 
-    From each freeze to the thaw, it holds `at(node)`, the lock of each node's disk, so that no other fault unmounts a
-    file system. If a file system cannot be frozen, the loop ends with `error`, unless `others(node)` is True: another
-    fault holds the node.
+    `at(node)` returns the lock of a node's disk. The loop holds the locks of all nodes from each freeze to the thaw, so
+    that no other fault unmounts a file system. `others(node)` is True if another fault holds the node. If the file
+    system of such a node cannot be frozen, it is skipped. If any other cannot be frozen, the loop ends, with the
+    exception in `error`.
     """
 
     def __init__(

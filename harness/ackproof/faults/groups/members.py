@@ -55,7 +55,8 @@ class LeaveGroup(GroupFault):
 
 
 class BounceMembers(GroupFault):
-    """Each member of a group is stopped cleanly and replaced, one after the other, as a rolling deployment does it."""
+    """Each member of a group is stopped cleanly and replaced, one after the other, as a rolling deployment does it.
+    `rest`: seconds from the confirmation of one replacement to the stop of the next member."""
 
     KIND = "bounce_members"
     DONE = "replaced one by one"

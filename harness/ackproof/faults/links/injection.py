@@ -78,8 +78,8 @@ class LinksInjection(Injection[LinksT]):
     def heal(self) -> str:
         """Lift the effect from all links, and return what was done and seen, in words.
 
-        Before that, confirm that the effect lasted, and probe links whose ends have come back: they must be silent.
-        Raises `FaultNotConfirmed`, after the attempt to lift, if one of these is not seen or a link cannot be mended.
+        First confirm that the effect lasted, and that links whose ends have come back carry nothing. Raises
+        `FaultNotConfirmed`, after the attempt to lift, if either is not confirmed, or if a link cannot be mended.
         """
         try:
             lasted = self._confirm_lasting()
@@ -215,9 +215,12 @@ class LinksInjection(Injection[LinksT]):
         raise self.not_confirmed(f"{link} was broken before the fault: {answer}")
 
     def _look(self, link: Link, *, first: bool = False) -> LinkObservation:
-        """Probe a link and return what was seen; a link with an end that does not run does not pass. `first`: use the
-        fault's probe for the time before it. If the link had another effect and this fault silences it, the probe looks
-        for silence only."""
+        """Probe a link and return what was seen. `first`: True before the fault begins; then use `first_look` of the
+        fault, else its `look`.
+
+        If the fault silences the link, and another fault had an effect on it before, look only for silence of any kind.
+        If no probe is possible because an end does not run, the result says that the link does not pass.
+        """
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
         try:
             if stacked:
@@ -250,9 +253,9 @@ class LinksInjection(Injection[LinksT]):
         )
 
     def _excuse(self, link: Link) -> str:
-        """Return in words why a link cannot be judged now, '' if it can. An end does not run or is coming back, or the
-        link has other effects than before this fault. For a link that was silent before, any other effect is an excuse.
-        """
+        """Return in words why a link cannot be judged now; '' if it can. One reason is that an end does not run, or is
+        coming back. Another is an effect that another fault has put on the link since this fault began. For a link that
+        was silent before, the effects from before count too."""
         below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
         return self._is_away(link) or _broken_by(self._others(link) - below)
 
@@ -331,7 +334,8 @@ class LinksInjection(Injection[LinksT]):
                         raise
 
     def _is_elsewhere_held(self, end: int) -> bool:
-        """Return True if a node need not answer: it does not run, or some link of it has an effect of any fault."""
+        """Return True if a node need not answer: it does not run, or any fault still has an effect on a link of the
+        node."""
         touching = [link for link in self.mesh.links() if end in link]
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
         return not running or any(map(self.mesh.imposed, touching))

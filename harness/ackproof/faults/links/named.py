@@ -208,8 +208,12 @@ class _FlapInjection(LinksInjection[FlapFault]):
         return LinkObservation(True, 0.0, ", ".join(told))
 
     def _see_link(self, link: Link, passes: bool, word: str) -> str:
-        """Probe a link. Return `seen WORD` if the probe passes, or fails, as `passes` demands. If it should pass, and
-        another fault hinders it, return `not seen WORD` and the reason. Return '' otherwise."""
+        """Probe a link. `passes`: True if the probe should pass. `word`: the expected state of the link, `up` or
+        `down`.
+
+        Return `seen WORD` if the probe ends as expected. Return `not seen WORD` and the reason if it should pass, but
+        another fault hinders it. In all other cases return '': the caller looks again.
+        """
         if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
             return f"seen {word}"
         why = self._excuse(link) if passes and self._is_hindered(link) else ""

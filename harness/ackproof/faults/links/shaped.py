@@ -56,8 +56,8 @@ class ThrottleFault(NamedLinkFault):
 
     @property
     def _least_s(self) -> float:
-        """Return the seconds below which a probe shows that the link is not throttled. A first burst passes
-        unthrottled, so it is less than the time at `rate`."""
+        """Return the least seconds that a probe takes on a throttled link. That is 60 % of its time at `rate`, because
+        a first burst passes unthrottled."""
         size, asks = self.volume()
         return 0.6 * min(VOLUME_S, size * asks / self.rate)
 

@@ -118,8 +118,9 @@ class LinkFault(FaultSpec):
         return look_for_silence(mesh, link, _WAYS[type(self.effect())])
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link before the fault; a kind whose effect a busy machine could hide probes several times. Raises
-        `LinkError` if it cannot be probed."""
+        """Probe the link before the fault, and return what was seen. Here: by one `look`. A kind whose effect resembles
+        that of a busy machine overrides this method, and returns the fastest of several looks. Raises `LinkError` if
+        the link cannot be probed."""
         return self.look(mesh, link)
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:

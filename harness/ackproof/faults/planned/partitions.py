@@ -222,8 +222,10 @@ class MoveLogDir(FaultSpec):
 
 @injects(MoveLogDir)
 class _LogDirMove(Injection[MoveLogDir]):
-    """Move each replica to another log dir of its broker: of those without the partition, the one whose path sorts
-    first. The witness is the disk: the partition's folder is then in one log dir only, another than before."""
+    """Move each replica to another log dir of its broker: the first, sorted by path, that does not have the partition.
+
+    The witness is the disk: the partition's folder is then in one log dir only, another than before.
+    """
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

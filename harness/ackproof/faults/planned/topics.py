@@ -85,10 +85,10 @@ class SetConfig(FaultSpec):
                 say.report(("config", name), why, key=True)
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """Return (ids of brokers of which this fault may hit some, number that it hits).
+        """Return the nodes that the fault may hit, and the minimum number of nodes that it hits.
 
-        For a broker's settings: that broker and 1, because only this broker accepts the change. For settings of a topic
-        or of all brokers: no broker and 0.
+        For settings of one broker: this broker and 1, because only this broker accepts the change. For settings of a
+        topic or of all brokers: no node and 0, because any live broker accepts the change.
         """
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 

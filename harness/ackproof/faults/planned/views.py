@@ -210,9 +210,8 @@ def all_topics(context: FaultContext) -> tuple[str, ...]:
 
 
 def _not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
-    """Return a sentence for each partition that lacks a leader or an in-sync replica, as this broker shows it; if the
-    broker does not answer, its error. `topics` empty: all topics.
-    """
+    """Return a sentence for each partition that has no leader, or a replica outside of the ISR, as this broker shows
+    it. If the broker does not answer, return its error instead. `topics` empty: all topics."""
     try:
         states = queries.partitions(link, topics)
     except WireError as error:

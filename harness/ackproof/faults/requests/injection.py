@@ -54,28 +54,29 @@ class RequestObservation(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestWitness:
-    """Outcome of a probe request that proves a fault, if a control request of another API is answered as usual.
+    """Outcome of a probe request that proves a fault, if a control request (of another API or partition) is answered as
+    usual.
 
-    The defaults are those of a link without a fault: the probe arrives once, and is answered. `word`: name of the
-    outcome in messages. `timeout_s`: seconds after which a probe counts as unanswered.
+    The defaults describe a link without a fault: the probe is answered. `word`: the fault's effect, for messages.
+    `how`: expected result of the probe. `timeout_s`: seconds after which the probe counts as unanswered.
+
+    Three fields are not checked if they are None. `arrives`: True if the probe must arrive at the node, False if it
+    must not. `code`: expected error code in the answer. `least_s`: the probe must take at least this number of seconds,
+    and the control request less.
+
+    `wanted`: number of times that the probe must arrive; 1: not checked. `later_s`: least seconds until the wanted
+    arrivals are counted. `look_after_s`: seconds after which arrivals are counted; None: at the end.
     """
 
     word: str = "passes"
     how: How = "answered"
-    """Expected outcome of the probe."""
     arrives: bool | None = None
-    """True if the probe must arrive at the node, False if it must not; None: not checked."""
     code: int | None = None
-    """Expected error code of the answer; None: not checked."""
     least_s: float | None = None
-    """The probe must take at least this number of seconds, the control fewer; None: not measured."""
     timeout_s: float = ANSWERS_WITHIN_S
     look_after_s: float | None = None
-    """Seconds after which to check whether the probe has arrived; None: at the end."""
     wanted: int = 1
-    """Number of times that the probe must arrive."""
     later_s: float = 0.0
-    """Minimum delay, in seconds, of the last of the `wanted` arrivals."""
 
     def sees(self, look: RequestObservation) -> bool:
         """Return True if the outcomes of a probe and its control show the fault."""

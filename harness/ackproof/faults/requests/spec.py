@@ -102,7 +102,8 @@ class RequestFault(FaultSpec):
 
     @property
     def api_name(self) -> str:
-        """Return the name of the API that the fault affects, for messages; `client` if it names none."""
+        """Return a word for the requests that the fault hits, for messages: the name of the API, or `client` if the
+        fault hits all APIs of a client id."""
         return self.api or "client"
 
     @property
@@ -145,8 +146,12 @@ class RequestFault(FaultSpec):
         return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """Return the request proxy's rule for these routes (`ways`: their names). The caller adds the partitions of
-        `place`."""
+        """Return the fault's rule for the request proxy. `ways`: names of the proxy's routes (one for each link and
+        port) on which the rule acts.
+
+        The rule does not limit partitions: the caller sets `places` of the rule from `place`, for which it needs the
+        topic's id.
+        """
         raise NotImplementedError
 
     @property

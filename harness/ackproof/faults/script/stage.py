@@ -48,14 +48,14 @@ class ControllerState:
     """Decisions of the controller so far, from its metadata log.
 
     `records`: all metadata records, in order. `partition`: the last decision about the observed partition, None before
-    the first. `fenced`: ids of the fenced brokers.
+    the first. `fenced`: ids of the fenced brokers. `registered`: id of each broker that registered → broker epoch of
+    its newest registration.
     """
 
     records: tuple[MetadataRecord, ...] = ()
     partition: PartitionChanged | None = None
     fenced: frozenset[int] = frozenset()
     registered: dict[int, int] = field(default_factory=dict)
-    """Broker epoch of each broker's newest registration."""
 
 
 class PartitionObserver:
@@ -176,8 +176,13 @@ class PartitionObserver:
         )
 
     def _read_epoch(self, link: Connection, newest: int, oldest: int) -> tuple[int | None, int | None]:
-        """Return the leader epoch of the broker's own replica, between `newest` and `oldest`, and its high watermark;
-        None for each that is not known. Raises `WireError` if the broker gives no usable answer."""
+        """Ask a broker for the leader epoch and the high watermark of its own replica, and return both; None for each
+        that is not known.
+
+        A broker answers ListOffsets requests with a leader epoch only if its own replica has that epoch. Requests try
+        the epochs from `newest` down to `oldest`; any other epoch stays unknown. Raises `WireError` if the broker gives
+        no usable answer.
+        """
         epochs = range(newest, max(oldest, 0) - 1, -1)
         questions = [
             Question(
@@ -280,8 +285,9 @@ class Gates:
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
-        """Let one waiting frame of this side (requests or responses) pass a broker's gate: the oldest of its
-        route. Return False if none waits. Raises KeyError if the gate is open."""
+        """Let one waiting frame of this side (requests or responses) pass a broker's gate. Of the proxy's routes
+        through the gate, take the first with a waiting frame, and on it the frame that has waited longest. Return False
+        if none waits. Raises KeyError if the gate is open."""
         rule = self._shut[gate, broker, side]
         return any(
             self._laid.proxy.release(rule.name, way)

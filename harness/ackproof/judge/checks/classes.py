@@ -98,12 +98,12 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
 
 
 def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
-    """Return the judgement of a class about transactions that is forbidden so far (`one`), with reasons added, such as
-    a marker that a coordinator skipped.
+    """Add reasons to the judgement of a forbidden class about transactions (`one`), and return it. The class
+    `torn-transaction` (readers see a part of a transaction) may also turn out to be allowed, or undecided.
 
-    If all torn transactions lack only records that count as lost, the class is allowed: the loss is judged as `lost`.
-    Torn transactions are undecided after a fault of a disk, which can remove a marker or the record of a commit, unless
-    a coordinator skipped a marker.
+    It is allowed if every torn transaction lacks only records that count as lost: `lost` judges the loss. It is
+    undecided after a fault of a disk, which can remove a marker or the record of a commit. But if a coordinator's log
+    says that it skipped a marker (KAFKA-20734), the class stays forbidden.
     """
     is_torn = one.anomaly == Anomaly.TORN_TRANSACTION  # in partitions other than that of its finding, too
     skipped = sorted(facts.unmarked if is_torn else facts.unmarked & find_places(facts, one.anomaly))
@@ -139,11 +139,12 @@ def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
 def _with_those_apart(
     facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
 ) -> ClassJudgement:
-    """Add the findings on partitions that have predictions of their own (`apart`) to the judgement of a class, and
-    return it. `rest`: the judgement of all other findings. `whole`: number of all findings.
+    """Return the judgement of a class on all partitions. `rest`: its judgement on all partitions but those in `apart`,
+    which have predictions of their own. `whole`: number of findings on all partitions.
 
-    A class that is forbidden elsewhere stays forbidden. On a partition of `apart`, a possible loss is permitted only if
-    the replay traces all losses to the step that removed the records.
+    A class that is forbidden in `rest` stays forbidden. Findings on a partition in `apart` are permitted on two
+    conditions. Its prediction says possible, and the replay of the run traces all missing records to the steps that
+    removed them. Otherwise the findings leave the class undecided.
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
@@ -177,7 +178,7 @@ def _forbidden(
     apart: Sequence[PredictedClass],
 ) -> ClassJudgement:
     """Return the judgement of a class that some topics forbid (`forbidden`). It is forbidden if a finding may be on a
-    topic that does not permit it, and no excuse covers it. `first`: the strictest ruling."""
+    topic that does not permit it, and no excuse covers it. `first`: the ruling of the first of these topics."""
     against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.why
     excuses = _excuses(facts, anomaly, first, forbidden.values()) if first.excuses and against else {}
@@ -237,9 +238,12 @@ def _count_against(
     permitting: Set[str],
     apart: Sequence[PredictedClass],
 ) -> int:
-    """Return the number of findings of a class that lie on none of the `permitting` topics. `count`: all findings of
-    the class. Neither number has findings on the partitions `apart`, which have predictions of their own. For a class
-    of order, only inversions of acknowledged records count if a topic in `forbidden` is without idempotence."""
+    """Return the number of findings of a class that lie on no topic in `permitting`. `count`: number of its findings on
+    all topics. Neither number has findings on the partitions in `apart`, which have predictions of their own.
+
+    `forbidden`: all other topics. If the class is about the order of records (`RuledBy.ORDER`) and one of these topics
+    is without idempotence, only inversions of two acknowledged records count.
+    """
     acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
         return count
@@ -276,12 +280,20 @@ def ruling(
     promises: Promises,
     expects: Sequence[ExpectSpec],
 ) -> Ruling:
-    """Return whether the class `anomaly` is forbidden on one topic, with the reason.
+    """Return the ruling on the class `anomaly` for one topic (forbidden, allowed or unknown), with the reason.
 
-    The settings (`promises`) alone decide classes that do not depend on a loss of records (`RuledBy.LOSS`). The
-    prediction decides the others. Without a prediction the settings decide; but if one of `expects` bounds the class,
-    the ruling is unknown, unless the settings forbid the class and no bound demands it. If a search for a way to the
-    anomaly (`explored`) ended without an answer, only such settings decide; else the ruling is unknown.
+    The settings (`promises`) decide classes that are not about a loss of records (`RuledBy.LOSS`). For the others, a
+    prediction decides if it says possible or impossible. If it is unknown or missing, the first of these rules that
+    fits decides:
+
+    1. The class is forbidden if the settings forbid it and no bound in `expects` demands a finding. An unknown
+    prediction must come from a search for this rule (`explored`).
+
+    2. The settings decide if the prediction is missing and no bound in `expects` is about the class.
+
+    3. The ruling is unknown.
+
+    A prediction by a rule that gives the same reason as the settings counts as missing.
     """
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:

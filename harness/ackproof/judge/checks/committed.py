@@ -40,17 +40,16 @@ _LIVE: Final = (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED)
 
 @dataclass
 class _Commits:
-    """Commits of one group for one partition, in the order in which they were sent."""
+    """Commits of one group for one partition. `granted`: accepted commits (begun, done, offset), times in ns since the
+    run began. `loose`: offsets whose commit may be applied at any later time. `asked`: offsets of all attempts."""
 
     granted: list[tuple[int, int, int]] = field(default_factory=list)
-    """Accepted commits: (begun, done, offset), times in ns since the run began."""
     loose: set[int] = field(default_factory=set)
-    """Offsets whose commit may be applied at any later time."""
     asked: set[int] = field(default_factory=set)
 
     @property
     def last(self) -> tuple[int, int, int] | None:
-        """The accepted commit with the latest answer; None if no commit was accepted."""
+        """The accepted commit with the latest answer, as in `granted`; None if no commit was accepted."""
         return max(self.granted, key=lambda one: one[1], default=None)
 
     def standing(self) -> set[int]:
@@ -178,10 +177,11 @@ def _wrong(
     loss: str,
     when: str,
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield (partition, sentence) for each partition for which OffsetFetch answered an offset that cannot be the
-    group's. `own`: the commits of the group; `when`: time of the answer in words.
+    """Yield (partition, sentence) for each partition for which OffsetFetch gave a wrong answer. `own`: commits of the
+    group. `when`: time of the answer in words.
 
-    `loss`: why accepted commits may be missing, '' if they may not. If they may, no offset and each tried one is right.
+    `loss`: why accepted commits may be missing; '' if they may not. If they may, a missing offset is right, and so is
+    any offset that a client tried to commit. If not, only the offsets of `_Commits.standing` are right.
     """
     for place, commits in sorted(own.items()):
         served = answered.get(place, _NONE)
@@ -285,7 +285,8 @@ def in_sync_logs(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[Offset
 
 
 def _why_not_judged(case: Case, t_ns: float) -> str:
-    """Return why neither a missing offset nor a difference of the witnesses proves anything; '' if they do."""
+    """Return why no difference between commits, OffsetFetch and the logs proves a broken promise; '' if one does.
+    `t_ns`: time up to which offsets may have expired, ns since the run began."""
     return next(
         (fault.UNPREDICTABLE for fault in case.faults if fault.UNPREDICTABLE), ""
     ) or why_logs_touched(case, t_ns)
@@ -366,12 +367,10 @@ def first_election_ns(facts: Facts, partition: int) -> float:
 def find_forgotten(
     commits: pa.Table, membership: pa.Table, rest: GroupOffsets, until: float
 ) -> Set[TopicPartition]:
-    """Return the partitions for which a member, or the harness at the end of the run, got a lower committed
-    offset than the last one that was accepted before that, and before `until`.
-
-    Every coordinator has the commits accepted before the first election, even a deposed one. `commits`, `membership`:
-    ledgers of the group. `rest`: its committed offsets at the end. `until`: time of that election, in ns.
-    """
+    """Return the partitions for which OffsetFetch gave a lower offset than the last commit that was accepted by then. A
+    member gets such an answer after its assignment, the harness at the end of the run (`rest`). Only commits accepted
+    before `until` count: ns from the start of the run to the first election of another coordinator. Every coordinator
+    has these, even a deposed one. `commits`, `membership`: ledgers of the group."""
     columns = ("topic", "partition", "offset", "done_ns")
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))
     told: list[tuple[float, bool, TopicPartition, int]] = [

@@ -17,19 +17,19 @@ from ackproof.rundir.payload_bulk import content_hashes
 
 
 class ComparedBatches(NamedTuple):
-    """Numbers of batches of a replica's log, by how they compare with the records of the final read.
+    """Comparison of a replica's batches with the records of the final read.
 
-    `same`: batches with the same contents. `other`: batches that differ.
+    `same`, `other`: numbers of batches with the same contents, and with other contents. `first`: first offset of the
+    first batch in `other`; -1 for none. `unknown`: number of batches that cannot be compared, because their content is
+    unknown, or the read does not have the whole batch. `agreed`: number of batches in `other` for which live readers
+    got the same records as the final reader.
     """
 
     same: int
     other: int
     first: int
-    """First offset of the first batch that differs; -1 if none does."""
     unknown: int
-    """Number of batches whose records could not be read, or that reach beyond the end of the read."""
     agreed: int = 0
-    """Number of the differing batches for which a live reader got the same records as the final reader."""
 
 
 def compare(
@@ -98,8 +98,12 @@ def _sum_contents(
 
 
 def _committed_contents(log: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the content of each batch, in order of offsets: 0 if the next marker of its producer id aborts it, unknown
-    if there is no such marker."""
+    """Return, for each batch, the sum of the content hashes of those records that a reader at read_committed gets.
+    `log`: all batches of a replica, sorted by offset.
+
+    For a transactional batch, the next marker of its producer id decides. The sum is 0 if this marker aborts, and
+    `UNKNOWN_CONTENT` if there is no such marker. For a control batch, the value is the type of its marker.
+    """
     holds: npt.NDArray[np.int64] = log["content"].to_numpy().copy()
     next_marker: dict[int, int] = {}
     columns = (log[name].to_pylist() for name in ("producer_id", "control", "transactional"))

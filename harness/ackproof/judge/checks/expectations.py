@@ -28,11 +28,14 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for each expectation that is broken, and an `open` opinion
-    (undecided) for each that is not met or whose number is not known. Broken upper bounds of counts come first.
+    """Yield an opinion on each expectation that does not hold, or whose number is unknown.
 
-    A broken bound on a liveness class or on a time is `open` if a starved machine may be the cause. So is a
-    bound on duplicates that only copies in a new producer epoch break.
+    `breaks` (a promise is broken) means that an upper bound was exceeded, or that a state was wrong. `open` (undecided)
+    means that the run only failed to reach a lower bound, or that the number is unknown. Exceeded bounds of counts come
+    first.
+
+    An exceeded bound on a liveness class or on a time is `open` if a starved machine may be the cause. So is a bound on
+    duplicates that only copies in a new producer epoch exceed.
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
