@@ -29,12 +29,12 @@ def _read_identity(value: object) -> str:
 
     Raises `PydanticCustomError` for any other value, and for a POINTER that contains `~` or `"`.
     """
+    pointer = value[_JSON] if isinstance(value, Mapping) and list(value) == [_JSON] else value
+    if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:
+        return pointer
     if isinstance(value, Mapping) and list(value) == [_JSON]:
-        pointer = value[_JSON]
-        if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:
-            return pointer
         raise wrong("a pointer into a JSON value begins with a slash, such as {json: /order/id}")
-    if isinstance(value, str) and (value in _WORDS or value.startswith("/")):
+    if isinstance(value, str) and value in _WORDS:
         return value
     raise wrong("expected value, header, key or {json: /order/id}")
 
