@@ -53,9 +53,9 @@ class Leader(NamedTuple):
 class Follower(NamedTuple):
     """A replica that follows. `leader`: the broker that it follows, or NO_LEADER; `epoch`: the leader epoch.
 
-    `truncating`: it may not fetch before its log agrees with its leader's (before KIP-595). `remembered`: the
-    followers' fetch positions from its own time as leader. Only rules without `reset_followers` fill it.
-    """
+    `truncating`: it may not fetch before its log agrees with its leader's (before KIP-595). `remembered`: fetch
+    positions of other replicas, which it recorded when it last led. It keeps them only without the rule
+    `reset_followers` (`Rules`); else the field is ()."""
 
     leader: int
     epoch: int

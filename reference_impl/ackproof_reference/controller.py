@@ -152,16 +152,18 @@ def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
-    """Reassign a partition: its replicas are target ∪ removing until the reassignment ends (KIP-455).
+    """Return the metadata after a reassignment of the partition to the replicas `target` has begun (KIP-455). Until it
+    ends, the replicas that it removes stay replicas.
 
-    The reassignment ends when the whole target is in the ISR, which may be at once. With `completes_past_kept`, if no
-    more replicas are removed than added, it ends when the added replicas are in the ISR.
+    It ends when the whole target is in the ISR, which may be at once. With the rule `completes_past_kept`
+    (KAFKA-19975), one that removes no more replicas than it adds ends when the added replicas are in the ISR.
 
-    A reassignment that replaces another one starts from all present replicas, also those being added. If it adds no
-    replicas itself, it keeps the adding replicas of the old one; likewise, the removing replicas
-    (changePartitionReassignment, PartitionReassignmentReplicas). Without `moves_from_all` (KafkaController), replicas
-    that were being added are dropped, from the ISR too.
-    """
+    The rule `moves_from_all` is about a reassignment that replaces another one:
+
+    * With it (KRaft), the new one starts from all present replicas, also those that the old one was adding. If it adds
+      no replicas itself, those of the old one stay marked as adding. If it removes none, those of the old one stay
+      marked as removing (changePartitionReassignment, PartitionReassignmentReplicas).
+    * Without it (KafkaController), replicas that the old one was adding are dropped, from the ISR too."""
     old = metadata.partition
     current = tuple(one for one in old.replicas if rules.moves_from_all or one not in old.adding)
     adding = tuple(sorted(set(target) - set(current)))

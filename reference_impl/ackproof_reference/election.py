@@ -102,9 +102,9 @@ def _eligible(
     """Return the ELR: while the ISR is below its minimum, the replicas that have left it since it had the minimum,
     without those in `unclean_shutdown` (maybePopulateTargetElr); else, and without ELR, ().
 
-    The high watermark does not move during that time, so they hold all committed records. A replica that a reassignment
-    has just removed is among them if the reassignment ends past a kept replica: Kafka does not check that it still is a
-    replica."""
+    The high watermark does not move during that time, so they hold all committed records. With the rule
+    `completes_past_kept`, a reassignment may end while the ISR is below its minimum. A member of the ISR that it has
+    just removed is then in the ELR: Kafka does not check that it still is a replica."""
     if not rules.elr or len(isr) >= rules.effective_min_isr(len(replicas)):
         return ()
     eligible = {*old.elr, *old.isr} - {*isr, *unclean_shutdown}

@@ -113,11 +113,15 @@ def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> BrokerAndM
 
 
 def _divergence(log: Log, epoch: int, end: int) -> int:
-    """Return the offset to truncate to if the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
+    """Return the offset at which to truncate a follower's log, if the leader says that `epoch` ends at offset `end` of
+    its log (getOffsetTruncationState, KIP-279).
 
-    If the follower knows the epoch: the lower of both ends of it. If all of its epochs are newer: the start of the
-    oldest, or `end` if that is lower. If all are older, or it has none: `end`. Else: the end of the newest epoch below
-    it. The result is never above the follower's own log end."""
+    * The follower's log has that epoch: `end`, or the end of the epoch in the follower's log if that is lower.
+    * All epochs of the follower's log are newer: `end`, or the start of the oldest of them if that is lower.
+    * All are older, or it has none: `end`.
+    * Otherwise: the end of the newest older epoch in the follower's log.
+
+    The result is never above the log end of the follower."""
     own = end_of_epoch(log, epoch)
     if own.start == UNKNOWN:
         return min(end, log.end)
@@ -127,12 +131,11 @@ def _divergence(log: Log, epoch: int, end: int) -> int:
 
 
 def _reset(log: Log, answer: Fetched) -> Log:
-    """Return the log after OFFSET_OUT_OF_RANGE: truncated to the leader's end, or begun again at its log start
-    (fetchOffsetAndTruncate).
+    """Return the follower's log after OFFSET_OUT_OF_RANGE (fetchOffsetAndTruncate).
 
-    Between the leader's start and end the log is kept, though it may not match after an unclean election: "we are not
-    solving it here".
-    """
+    A log that ends beyond the leader's end is truncated to it. A log that ends before the leader's start is emptied and
+    begins there. Any other log is kept, though it may not match after an unclean election: Kafka leaves that case
+    unsolved too."""
     if answer.leader_end < log.end:
         return truncate(log, answer.leader_end)
     if answer.leader_start > log.end:

@@ -110,11 +110,11 @@ def complete_join(group: GroupState) -> GroupState | None:
 
 
 def choices(group: GroupState, rules: GroupRules) -> tuple[int, ...]:
-    """Return the members to which an assignor may give the partition now. An assignor is free to move it.
+    """Return the members to which an assignor may give the partition now: all of them, because it is free to move it.
+    () if the group has no members.
 
-    A cooperative assignor leaves the partition with a member that holds it, or gives it to nobody (NOBODY):
-    the holder gives it up first, and joins again (KIP-429).
-    """
+    With the cooperative protocol, while a member holds the partition, the choice is that member or nobody (NOBODY): the
+    holder gives the partition up first, and joins again (KIP-429)."""
     if rules.protocol is GroupProtocol.COOPERATIVE:
         holders = tuple(one for one in group.members if (entry := group.entries[one]) and entry.holds)
         if holders:

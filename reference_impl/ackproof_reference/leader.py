@@ -272,12 +272,13 @@ def _propose(broker: Broker, isr: tuple[int, ...]) -> BrokerAndMessages:
 
 
 def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMessages:
-    """Apply the controller's answer to a proposal (Partition.handleAlterPartitionUpdate).
+    """Apply the controller's answer to an ISR proposal; return the broker, and answers to producers that waited
+    (Partition.handleAlterPartitionUpdate).
 
-    An ineligible member ends the proposal. After the other refusals it stays pending until newer metadata comes,
-    because the leader cannot know the controller's ISR. The same holds if the change began a leader epoch
-    (`bump_on_shrink`): an answer of another epoch is ignored, and the leader waits for the metadata.
-    """
+    An accepted change becomes the leader's image of the partition, and may raise the high watermark. INELIGIBLE_REPLICA
+    ends the proposal. After another error it stays pending until newer metadata comes: the leader cannot know the
+    controller's ISR. It also stays pending if the change began a new leader epoch (`bump_on_shrink`): an answer of
+    another epoch is ignored."""
     leader = broker.process.role
     if not isinstance(leader, Leader) or answer.leader_epoch != leader.epoch or leader.pending is None:
         return broker, ()

@@ -128,8 +128,9 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
 
 
 def crash(server: Server, rules: QuorumRules) -> Server:
-    """Return a server after a crash and restart: a follower with what its disk holds. Without `durable_log`, entries
-    that were not flushed are lost. Without `durable_votes`, so are its vote and its epoch: it has that of its log."""
+    """Return a server after a crash and restart: a follower with the state on its disk. Without `durable_log`, entries
+    that were not flushed are lost. Without `durable_votes`, its vote is lost, and its epoch is the last one in its log,
+    or 0."""
     log = truncate(server.log, server.log.end if rules.durable_log else server.log.flushed)
     if rules.durable_votes:
         return Server(server.epoch, server.voted, log)

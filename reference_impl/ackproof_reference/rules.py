@@ -22,7 +22,9 @@ class Truncation(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.3 and later."""
+    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.3 and later.
+
+    Most fields are switches: True if the sentence below the field holds in this variant."""
 
     # Settings of the topic and the brokers.
     min_insync: int = 1
@@ -172,14 +174,16 @@ class CommitMode(Enum):
 
 @dataclass(frozen=True)
 class GroupRules:
-    """The rules of consumer groups, with the settings of one group. The defaults are Kafka 4.3 and later."""
+    """The rules of consumer groups, with the settings of one group. The defaults are Kafka 4.3 and later.
+
+    A switch is True if the sentence below the field holds."""
 
     protocol: GroupProtocol = GroupProtocol.CONSUMER
     commit: CommitMode = CommitMode.AFTER
     group_metadata: bool = True
     """A transaction names member and generation (KIP-447)."""
     static: bool = False
-    """A member that comes back takes over its entry (KIP-345)."""
+    """Members have a group.instance.id: one that comes back takes over its entry (KIP-345)."""
     stable_fetch: bool = True
     """OffsetFetch waits for the marker of a pending offset (KIP-447); off: with isolation read_uncommitted."""
     accept_since_assignment: bool = True
@@ -194,7 +198,7 @@ class GroupRules:
     load_offsets: bool = True
     """A new coordinator loads the committed offsets."""
     load_shift: int = 0
-    """What a new coordinator adds to the committed offset."""
+    """Number of offsets that a new coordinator adds to the committed offset; 0: none."""
 
 
 _GROUPS_43 = GroupRules()
@@ -260,7 +264,8 @@ VERSIONS: Mapping[str, Rules] = {
     "4.2": _KRAFT_42,
     "4.3": _KRAFT_43,
 }
-"""What each release does by default, KRaft unless the name ends in -zk; releases before 2.8 have ZooKeeper only."""
+"""Rules of each release with its default settings: with KRaft, unless the name ends in -zk. Releases before 2.8 have
+ZooKeeper only."""
 
 
 def rules_of(version: str, *, elr: bool | None = None) -> Rules:

@@ -71,8 +71,8 @@ class _Recorder:
         self.simulation.world.clock.call_after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
-        """Add the controller's changes of leaders and ISRs to the timeline, starts and ends of processes, and resets of
-        readers to another offset.
+        """Add three kinds of events to the timeline: the controller's changes of leaders and ISRs; starts and ends of
+        processes; resets of readers to another offset. Call this once, after the run.
 
         `began`: the initial state of each partition, in the world's order. Their leaders and ISRs are events at time 0,
         as on real brokers."""

@@ -53,17 +53,17 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of a simulated cluster, in nanoseconds; and two plain numbers, `flush_every` and `handlers`.
+    """Durations of a simulated cluster, in nanoseconds. Only `flush_every` (records) and `handlers` (threads) are
+    counts.
 
     Fields without a default come from the settings of the cluster. `fetch_wait`, `fetch_backoff`, `lag_max`:
     replica.fetch.wait.max.ms, replica.fetch.backoff.ms, replica.lag.time.max.ms. `session`: time without a heartbeat
     after which a broker is fenced; `heartbeat`: interval of heartbeats. `quorum_timeout`: time without the leader after
-    which a voter begins an election. `hop`, `metadata`, `boot`, `join` and `shutdown` are what real brokers showed
+    which a voter begins an election. `hop`, `metadata`, `boot`, `join` and `shutdown` were measured on real brokers
     (README).
 
     If a field has a partner `…_jitter`, a random time from 0 to the partner is added to it each time. `hop` and
-    `jitter` are such a pair: the one-way latency of a message.
-    """
+    `jitter` are such a pair: the one-way latency of a message."""
 
     fetch_wait: int
     fetch_backoff: int
@@ -106,7 +106,8 @@ class Timing:
     """
     retry: int = 100 * MS
     retry_max: int = 1000 * MS
-    """retry.backoff.ms and retry.backoff.max.ms of librdkafka."""
+    """`retry`, `retry_max`: shortest and longest wait of a producer before it sends a batch again (retry.backoff.ms and
+    retry.backoff.max.ms of librdkafka)."""
     reconnect: int = 50 * MS
     reconnect_max: int = 200 * MS
     """A client connects again after a random time between `reconnect` and this."""

@@ -60,11 +60,13 @@ def simulate(
     out: Path | None,
     machine: bool,
 ) -> int:
-    """Simulate each case at many seeds, in the reference implementation and virtual time: how likely, and how much?
+    """Simulate each case at many seeds, in the reference implementation and virtual time. Print how often and how many
+    records are lost or duplicated, and how long a partition is unavailable.
 
     \b
-    Exit codes: 0 what is expected was met; 1 an upper bound of `expect` was broken at some seed;
-    2 a lower bound was met at none, or no run was complete; 254 bad input; 255 interrupted.
+    Exit codes: 0 each upper bound of `expect` holds at every seed, each lower bound at one or more;
+    1 an upper bound was broken at some seed; 2 a lower bound was met at no seed, or no run was
+    complete; 254 bad input; 255 interrupted.
     """
     from ackproof.console import Console
     from ackproof.run.options import BatchOptions, command_of, plan_cases

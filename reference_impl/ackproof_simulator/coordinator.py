@@ -52,12 +52,14 @@ class _Known:
     transactions.
     """
     decided: tuple[int, bool] | None = None
-    """Producer epoch of the last decided transaction, and True for a commit. Answers a repeated EndTxn."""
+    """(producer epoch, True for a commit) of the last decided transaction, by which a repeated EndTxn is answered;
+    None: none was decided."""
     since: int = 0
-    """Number of the present transaction, so that a time-out of an earlier one is ignored."""
+    """Number of the present transaction, from 1, so that a time-out of an earlier one is ignored."""
     driving: bool = False
+    """True if the next check of the markers is scheduled."""
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Markers in flight, by partition: leader, its epoch, and the offset that the high watermark must reach."""
+    """Markers in flight, by partition: leader, its leader epoch, and the offset that the high watermark must reach."""
 
 
 class Coordinator:

@@ -277,7 +277,8 @@ class Scene:
 
     Callbacks, assigned last: `alter(partition, leader, request)` sends a leader's ISR proposal to the controller.
     `learned(partition)` is called when a broker has a new image of the partition, `advanced(partition, broker)` when
-    the broker's high watermark has changed; None: nobody needs it."""
+    the broker's high watermark has changed; None: nobody needs it. `verified(partition, request)` asks the transaction
+    coordinator about a batch; without transactions it is always True."""
 
     clock: Clock
     network: Network

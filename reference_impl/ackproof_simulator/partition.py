@@ -51,11 +51,12 @@ REQUEST_BYTES = 120
 
 @dataclass
 class PartitionRun:
-    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later. In its
-    methods `at` is the id of a broker. Four dicts are by broker: `tokens` has the number of the broker's newest fetch,
-    `parked` its fetch that waits at the leader, `caught` the leader's record of its fetches, `proposed` its unanswered
-    ISR proposal. `asked`: the produce requests that wait at a leader, by (leader, producer, sequence). `timed`: leaders
-    at which a check for timed-out requests is scheduled."""
+    """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later. `around`:
+    the objects that all parts of the run share. In the methods, `at` is the id of a broker.
+
+    By broker: `tokens`, number of its newest fetch; `parked`, its fetch that waits at the leader; `caught`, the
+    leader's record of its fetches; `proposed`, its unanswered ISR proposal. `asked`: produce requests that wait at a
+    leader, by (leader, producer, sequence). `timed`: leaders at which a check for timed-out requests is scheduled."""
 
     topic: str
     number: int
@@ -76,7 +77,7 @@ class PartitionRun:
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0
-    """Number of the log dir (from 0) that has the partition on each broker, unless it was moved (`moved`)."""
+    """Number of the log dir (from 0) that has the partition. `moved`: by broker, another one to which it was moved."""
     moved: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
     """By broker: log end at the last sync of its file system, independent of Kafka's own flushes."""
@@ -102,9 +103,8 @@ class PartitionRun:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def step(self, at: int, event: Event) -> tuple[Message, ...]:
-        """Apply an event to broker `at` by the reference's rules; send the resulting messages to clients and
-        the controller, and return all of them.
-        """
+        """Apply an event to broker `at` by the reference's rules. Send the resulting messages to clients and the
+        controller, and return all of them."""
         before = self.brokers[at]
         broker, messages = step(before, event, self.own.get(at, self.rules))
         self.brokers[at] = broker

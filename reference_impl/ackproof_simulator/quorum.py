@@ -83,10 +83,10 @@ class Quorum:
         return not self._disks.metadata_still(node)
 
     def _commits(self, node: int) -> bool:
-        """Return True if a majority of voters can write what this node decides, or no disk is frozen.
+        """Return True if a majority of the voters can write this node's decisions to disk. While no disk is frozen, the
+        answer is True without a count: the caller checks that the node reaches a majority.
 
-        With Raft the node itself must be able to write too; ZooKeeper's leader waits for any majority.
-        """
+        With Raft the node itself must be able to write too; ZooKeeper's leader waits for any majority."""
         if not self._disks.frozen:
             return True
         writing = sum(self._hears(node, other) and self.writes(other) for other in self.voters)
@@ -162,8 +162,8 @@ class Quorum:
         return self.active != NOBODY and self._hears_majority(self.active, voters)
 
     def may_join(self, node: int) -> bool:
-        """Return True if a controller can become a voter: there is an active controller, it can exchange messages with
-        it, and it runs and can write."""
+        """Return True if controller `node` can become a voter: its process runs, it can write to disk, and it exchanges
+        messages with the active controller. False without an active controller."""
         return (
             self.active != NOBODY
             and self._network.hosts[node].running

@@ -250,9 +250,12 @@ def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], b
 
 
 def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
-    """Search for few faults of a case that still show a finding. Return all faults that began if fewer do not show it;
-    None if the case does not show it, or none of its faults began. `what`: the finding, a quantity of `Counts`. `seed`:
-    the case's own seed. About 200 schedules are simulated at most."""
+    """Search for few faults of a case with which a run still shows a finding. `what`: the finding, a quantity of
+    `Counts`, which a run shows if its value is above 0. `seed`: the seed of `case`, for the result.
+
+    Return the smallest set of faults that was found (delta debugging). It has all faults that began if no smaller set
+    shows the finding. None if the case itself does not show it, or none of its faults began. About 200 schedules are
+    simulated at most."""
     setting = setting_of(case)
     first = Simulation(setting, case)
     first.run()

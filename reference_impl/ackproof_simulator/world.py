@@ -51,9 +51,8 @@ class Setting:
 class World:
     """All parts of a simulated run: the cluster, its clients, and what has been observed of them.
 
-    By index of the partition: `acked_at`, number of acknowledged records; `last_ack`, time of the last
-    acknowledgement; `gaps`, longest time between two. Times in ns.
-    """
+    `acked`: number of acknowledged records. By index of the partition: `acked_at`, number of acknowledged records;
+    `last_ack`, time of the last acknowledgement; `gaps`, longest time between two. Times in ns."""
 
     setting: Setting
     case: Case

@@ -32,7 +32,8 @@ __all__ = ["render_batch"]
 
 
 def render_batch(batch_dir: Path) -> None:
-    """Write the three reports of a batch into its folder; a reader sees either the old or the new file of each.
+    """Write `report.html`, `junit.xml` and `summary.md` of a batch into its folder. A reader sees either the old or the
+    new file of each.
 
     Raises `BadInput` when the folder has neither a readable `batch.json` nor a case, or if `pairs.json` is broken;
     OSError if a timeline or samples cannot be read, or a report cannot be written."""

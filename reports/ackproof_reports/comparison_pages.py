@@ -33,10 +33,11 @@ _STYLES: Final = ("base.css", "matrix.css", "case.css", "print.css")
 
 @dataclass(frozen=True)
 class _RunShown:
-    """Evidence for a claim on its page: bounds as checked in one run, or over the repeats of cases (`shown`).
+    """Evidence for a claim on its page, from one run or from the repeats of cases.
 
-    `case`: name of the case. `run`: folder of the run; '' over repeats. `spark`: acks per second of that run; None if
-    it has no series. `picture`: values over the repeats; None for a single run."""
+    `case`: name of the case. `run`: folder of the run; '' for repeats, or if the case did not run. `shown`: the claim's
+    bounds that were checked there, with their results. `spark`: acks per second of that run; None without a run or its
+    series. `picture`: distribution of the values over the repeats; None for a single run."""
 
     case: str
     run: str
@@ -119,7 +120,9 @@ class _TrendLine:
 
 
 def trend_page(found: TrendFile) -> str:
-    """Return the HTML page of `ackproof trend`."""
+    """Return the HTML page of `ackproof trend`. For each case it has two charts over the batches, oldest first: the
+    longest gap between acknowledgements, and acknowledged records per second. A table adds verdicts, losses and changes
+    of settings."""
     cases = []
     for case in found.cases:
         recovery, throughput = (
@@ -158,6 +161,7 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
 
 
 def comparison_page(found: ComparisonFile) -> str:
-    """Return the HTML page of `ackproof compare`."""
+    """Return the HTML page of `ackproof compare`. It lists the cases whose verdicts or counts differ between the
+    batches. Then it shows, for each case, every quantity in each batch and its difference from the first batch."""
     letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
     return render("compared.html.j2", _STYLES, found=found, letters=letters)

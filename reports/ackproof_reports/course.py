@@ -39,8 +39,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Course:
-    """Phases, faults (by number) and marked events of one run. `end_ns`: time of the last event, ns since the run's
-    start."""
+    """Phases, faults (in the order of their numbers) and marked events of one run. `end_ns`: time of the last event, in
+    ns since the run's start."""
 
     phases: tuple[Phase, ...] = ()
     faults: tuple[FaultLife, ...] = ()

@@ -166,9 +166,9 @@ class RepeatsRow:
 class RepeatsView:
     """One quantity over the repeats of cases: for an expectation, a claim, or the time after a fault.
 
-    For an expectation, as text: the estimate (`seen`), its confidence interval, the number of repeats, the
-    brokers' timing, and why it is undecided.
-    """
+    `title`: the quantity, and what it is measured for, in words. `rows`: one row per case. The fields from `seen` on
+    are text: the estimate, its confidence interval, the number of repeats, the brokers' timing, and why it is
+    undecided. They are '' for the time after a fault."""
 
     title: str
     rows: tuple[RepeatsRow, ...]
@@ -283,9 +283,9 @@ def picture(
 
 
 def _steps(numbers: Sequence[float], count: int, across: Callable[[float], float]) -> str:
-    """Return the SVG path of a step curve that rises by one repeat at each number; infinite numbers are left
-    out.
-    """
+    """Return the SVG path of a step curve that rises at each of `numbers`, by 1 / `count` of the height. `count`:
+    number of repeats, also of those without a value. `across`: returns the x coordinate of a number. Infinite numbers
+    are left out."""
     path = [f"M{_LEFT} {HEIGHT - _BOTTOM}"]
     for done, number in enumerate(sorted(one for one in numbers if math.isfinite(one)), start=1):
         height = round(HEIGHT - _BOTTOM - (HEIGHT - _BOTTOM - _TOP) * done / count, 1)

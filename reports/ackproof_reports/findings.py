@@ -27,8 +27,8 @@ SPANS: Final = 600
 @dataclass(frozen=True)
 class Group:
     """Findings of one class in one partition: either all with a known offset (`producer` None), or those of one
-    producer without an offset. `first`, `last` and the ranges are offsets in the first case, else seqs of that
-    producer."""
+    producer without an offset. `count`: number of findings. `first`, `last` and the ranges are offsets in the first
+    case, else seqs of that producer."""
 
     anomaly: str
     topic: str
@@ -42,7 +42,7 @@ class Group:
     total: int
     """Number of all ranges, also of those that `ranges` leaves out."""
     spans: tuple[tuple[int, int], ...]
-    """The ranges, merged to at most `SPANS`."""
+    """The ranges, merged to at most `SPANS`, each as (first, last)."""
 
 
 def groups_of(table: pa.Table) -> list[Group]:
@@ -196,8 +196,8 @@ class CaseFindings:
     """One group for each of the `RANGED` classes and each partition."""
     ranged_all: bool = True
     rows: pa.Table | None = None
-    """Findings to embed in the page, with the columns of `FINDINGS`, and `other` after `with_copies`. None if there are
-    none."""
+    """Single findings to embed in the page, limited in number (`read_findings`). Columns: those of `FINDINGS`, and
+    `other` after `with_copies`. None if there are no findings, or none may be embedded."""
 
     @property
     def lost(self) -> tuple[Group, ...]:

@@ -50,9 +50,11 @@ _NEAR_COMMITS = 6
 
 
 class GroupStories:
-    """Stories of some records from the ledgers of group members and from the groups' outputs. Deliveries and outputs
-    are read at once, the rest when it is needed. `lines`: the run's timeline by client, node and fault. `whom`:
-    (producer, seq) of each record. Raises `BadInput` if a file cannot be read."""
+    """Stories of some records, from the ledgers of group members and from the groups' outputs.
+
+    `lines`: the run's timeline, sorted by fault, node and client. `whom`: (producer, seq) of each record. Deliveries
+    and outputs are read by the constructor; members' lives, commits and membership events when a method needs them.
+    Raises `BadInput` if a file cannot be read."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, whom: Collection[Record]) -> None:
         self.run = run

@@ -67,8 +67,8 @@ class MemberLane:
 @dataclass(frozen=True)
 class ClassRow:
     """An anomaly class of one consumer group, as a row. `count` None: unknown. `forbidden`: True if the settings forbid
-    it; None: not judged, for the reason `why`. `predicted`: how possible the model's prediction calls it; '' without
-    one."""
+    it; None: not judged, for the reason `why`. `predicted`: the model's prediction (`impossible`, `possible` or
+    `unknown`); '' without one."""
 
     anomaly: str
     count: int | None

@@ -45,8 +45,8 @@ class Incident:
 class MemberLife:
     """Faults, commits, membership events and incidents of one group member, from the timeline and its ledgers.
 
-    `client`: id of the member. `lines`: the run's timeline by client, node and fault. Raises OSError or ArrowException
-    if a ledger cannot be read."""
+    `client`: id of the member. `lines`: the run's timeline, sorted by fault, node and client. Raises OSError or
+    ArrowException if a ledger cannot be read."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, client: str) -> None:
         self.client = client
@@ -88,7 +88,8 @@ class MemberLife:
 
 
 def reset_text(row: Row) -> str:
-    """Return a reset of the membership ledger as text: `from 200 to 215: REASON`."""
+    """Return a reset of a member's position as text: `from 200 to 215: REASON`. `row`: the reset's row in the
+    membership ledger."""
     came = "no committed offset" if row["from_offset"] == -1 else number(row["from_offset"])
     return f"from {came} to {number(row['offset'])}: {row['why']}"
 

@@ -315,8 +315,9 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
 
 
 def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
-    """Yield a sentence on the offset if the final read has another record there, or none. `held`: the final read has
-    this record at some offset."""
+    """Yield a sentence for each other record that the final read has at this offset (`holders`: its rows there). If it
+    has no record there, nor this record elsewhere (`held`), yield a sentence that says so. Without a final read, yield
+    nothing."""
     others = dict.fromkeys((RecordId(row["producer"], row["seq"]), row["leader_epoch"]) for row in holders)
     for other, epoch in others:
         if other != who:

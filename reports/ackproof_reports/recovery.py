@@ -213,7 +213,8 @@ class Alert:
 
 @dataclass(frozen=True)
 class Alerts:
-    """Alerts of one run whose nodes' metrics were scraped, after each fault. `lanes`: when each alert was on."""
+    """Alerts of one run whose nodes' metrics were scraped. `after`: each confirmed fault, at most `MAX_FAULTS`, with
+    the reaction of every alert to it. `lanes`: a lane per alert with the times at which it was on."""
 
     after: tuple[tuple[FaultLife, tuple[Alert, ...]], ...]
     lanes: Lanes

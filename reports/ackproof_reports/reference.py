@@ -23,8 +23,8 @@ MAX_DRAWN: Final = 24
 class Story:
     """A counterexample of the prediction: the anomaly classes that it shows, the reason, and its sequence diagram.
 
-    `drawing`: the diagram as SVG; None if an earlier case has it, or if the report has too many.
-    """
+    `drawing`: the diagram as SVG; None if an earlier case has the same one (`same_as`), or if the report has too
+    many."""
 
     anomalies: str
     why: str

@@ -97,15 +97,15 @@ class Stretch:
 
 @dataclass
 class Strip:
-    """Leader, ISR and unreplicated tail of one partition over time, from samples. `replicas`: the greatest
-    number of replicas that a sample shows.
-    """
+    """Leader, ISR and unreplicated tail of one partition over time, from samples. The tail is the part of the leader's
+    log above the high watermark. `replicas`: the greatest number of replicas that a sample shows."""
 
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     tail: list[tuple[int, int]] = field(default_factory=list)
-    """(ns, the leader's log end offset − high watermark) from samples that have both. A level line has its ends only,
-    and a long run about `MAX_TAIL_POINTS`. In a silence longer than `SILENCE_NS`, a `HOLE` follows the last point."""
+    """(ns since the run's start, the leader's log end offset − high watermark) from samples that have both. A level
+    line has its ends only, and a long run about `MAX_TAIL_POINTS`. In a silence longer than `SILENCE_NS`, a `HOLE`
+    follows the last point."""
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:

@@ -133,10 +133,11 @@ class LogMap:
 class CasePage:
     """The section of one case in the report. A field is None if the report has nothing of this kind to show.
 
-    `spark`: acks per second. `picture`, `findings`: embedded data of the chart and of the findings. `ranges_total`:
-    number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off if
-    `settings_cut`. `environment`: (name, value) of machine and versions, without those that all cases share. `opened`:
-    True if the section is unfolded at first."""
+    `mechanics`: drawings of the truncations that removed acknowledged records. `maps`: bars that show the offsets of
+    lost records. `spark`: acks per second. `picture`, `findings`: embedded data of the chart and of the findings.
+    `ranges_total`: number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off
+    if `settings_cut`. `environment`: (name, value) of machine and versions, without those that all cases share.
+    `opened`: True if the section is unfolded at first."""
 
     facts: CaseFacts
     reference: Reference | None

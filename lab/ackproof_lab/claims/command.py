@@ -74,10 +74,10 @@ def claims(
     out: Path,
     machine: bool,
 ) -> int:
-    """Confirm or refute statements about Kafka: run the experiments that claim them.
+    """Confirm or refute statements about Kafka: run the experiments that test them.
 
-    Without FILES: experiments/claims. Exit code 0 if all are answered, 2 if some are INCONCLUSIVE.
-    """
+    Without FILES: experiments/claims. Exit code 0 if every claim has an answer, also if it is REFUTED; 2 if some are
+    INCONCLUSIVE."""
     from ackproof.console import Console
     from ackproof.run.batch import run_batch
     from ackproof.run.options import BatchOptions, plan_batch

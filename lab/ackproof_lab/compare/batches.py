@@ -114,7 +114,8 @@ def _case(name: str, groups: Sequence[Group | None], statistic: Statistic, sure:
 
 
 def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[ComparedCount]:
-    """Yield the anomaly classes whose counts differ between the batches, the gravest first."""
+    """Yield the anomaly classes whose counts differ between the batches, the gravest first. `groups`: the case in each
+    batch; None: a batch without it. `there`: the groups that are not None."""
     names = {name for group in there for entry in group.entries for name in entry.counts if name in TABLE}
     for name in sorted(names, key=gravity):
         counts = tuple(group.counts(name) if group else () for group in groups)
@@ -246,9 +247,9 @@ class Gate:
         )
 
     def _slower(self, quantity: ComparedQuantity, beyond: ComparedDifference) -> bool | None:
-        """Return True if the quantity is certainly slower than the limit allows, False if certainly not, None
-        if undecided.
-        """
+        """Return True if the quantity is certainly slower than the limit allows, False if certainly not, None if
+        undecided. `beyond`: ratio of its value in a later batch to that in the first one, with the wider interval that
+        decides. For a rate, the reciprocal is compared with the limit."""
         low = 0.0 if beyond.sure_low is None else beyond.sure_low
         high = math.inf if beyond.sure_high is None else beyond.sure_high
         if Unit(quantity.unit) is Unit.PER_SECOND:

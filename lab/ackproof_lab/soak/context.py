@@ -72,9 +72,11 @@ def _attempts_of(producer: Ints, seq: Ints, outcome: Ints | int, offset: Ints) -
 
 
 def first_copies(read: Rows) -> Rows:
-    """Return one row (columns of `HIGHEST`) for each distinct record of `read`; earlier windows had found these
-    records. The row stands for the copy found there. Its offset is artificial and below all others, so that the record
-    found now counts as a duplicate."""
+    """Return one row (columns of `HIGHEST`) for each distinct record of `read`. These are records that this window
+    found, and that an earlier window had found too.
+
+    A row stands for the copy in the earlier window, whose offset is no longer known. It gets an artificial offset below
+    all others, so that the copy in this window counts as the duplicate."""
     rows = read.sorted_by("producer", "seq")
     rows = rows.take(group_starts([rows["producer"], rows["seq"]]))
     count = len(rows)

@@ -80,11 +80,12 @@ class Forgetting:
             del self._kept[0]
 
     def _delete_parts(self, window: WindowFile, parts: list[Path]) -> None:
-        """Delete the ledger parts of the window deleted before this one, and hold back `parts`, those of this one. Also
-        delete the follower's ledger and the client files of this window.
+        """Delete the follower's ledger and the client files of this window. Hold its ledger parts (`parts`) back until
+        the next call: they may have acknowledgements of later offsets, whose records stay until the next window is
+        deleted.
 
-        `parts` may have acknowledgements of later offsets, whose records stay until the next window is deleted.
-        """
+        Parts that earlier calls held back are deleted now, except those with open attempts or lost records
+        (`WindowFile.pinned`)."""
         pinned = {
             (client_folder(f"p{producer}"), chunk)
             for producer, chunks in self._kept[-1][0].pinned.items()

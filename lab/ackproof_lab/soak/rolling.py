@@ -338,9 +338,11 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """Return what this partition knows about records that were read in other partitions, as input for `resolve_share`.
+    """Return the records that were produced to this partition (`mine`) and read in another one, each with True if it is
+    present here. The result is input for `resolve_share`.
 
-    A record whose attempt a later window decides counts as present."""
+    Included are attempts of earlier windows, and attempts that a later window decides; the latter count as present.
+    Attempts that this window decides are left out: the partition's own audit passes them on."""
     foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")
     foreign = foreign.take(group_starts([foreign["producer"], foreign["seq"]]))

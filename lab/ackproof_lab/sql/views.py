@@ -52,11 +52,10 @@ class _Table:
 
     name: str
     files: Callable[[CaseDir], Sequence[Path] | None]
-    """Returns the files of the table; None if a run has no such table."""
+    """Returns the files of the table; None if the run has no such table."""
     columns: pa.Schema | str
-    """Schema of the table; for JSON lines the fields that become columns, in the syntax of from_json (STRING accepts
-    any JSON).
-    """
+    """Schema of a table in Parquet. A str for JSON lines: the fields that become columns, in the syntax of from_json
+    (STRING accepts any JSON)."""
     lack: str = "this run left none"
 
 

@@ -159,9 +159,8 @@ class Observed:
         return all(one.stamped_when_sent for one in settings_in_force(self.planned, topic))
 
     def replicas_of(self, place: TopicPartition, topic_id: str) -> Sequence[Replica]:
-        """Return the replicas' logs of one incarnation, by its topic id ('': of any). A log without a topic
-        id is included.
-        """
+        """Return the replicas' logs of one incarnation of the partition. `topic_id`: topic id of that incarnation; '':
+        all incarnations. A log without a topic id is returned for every incarnation."""
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
 
@@ -201,9 +200,11 @@ class Observed:
         return found
 
     def unclean_asked(self, place: TopicPartition, timestamp_ms: int) -> bool:
-        """Return True if a request for an unclean election of this partition, by a fault, a script or a user's
-        command, may have been pending when a controller wrote a record.
-        """
+        """Return True if an unclean election of this partition may have been requested when a controller wrote a
+        metadata record. `timestamp_ms`: timestamp of that record.
+
+        Requests are `elect_unclean` faults and script steps for this partition, and all faults that run a user's
+        command. Each counts from its begin to its end."""
         asks = (
             fault.number
             for fault in self.case.faults
@@ -331,9 +332,10 @@ class Life:
 def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]) -> FaultSpec | None:
     """Return the fault that deleted a topic; None if no fault did. Of several possible faults, the latest is returned.
 
-    `timestamp_ms`: time of the deletion by the controller's clock; the fault's injection may have begun by then.
-    `done`: numbers of faults that are known to have made another deletion; a user's command may have made any.
-    """
+    `timestamp_ms`: time of the deletion by the controller's clock. Only faults whose injection may have begun by then
+    are considered. `done`: numbers of the faults that made earlier deletions. These are excluded, because a fault
+    deletes its topic once. A fault that runs a user's command is never excluded: the command may delete any topic at
+    any time."""
     _, last = observed.written_within(timestamp_ms)
     faults = {fault.number: fault for fault in observed.case.faults}
     by = None
@@ -345,13 +347,16 @@ def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]
 
 
 def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
-    """Return the time after which a deposed leader that stays in the ISR must know its successor, in nanoseconds.
+    """Return the longest time, in nanoseconds, for which a deposed leader can stay in the ISR without knowing its
+    successor. It counts from the election of the successor in the metadata log.
 
-    It is two broker sessions. A broker without heartbeats for one session is fenced, and so leaves the ISR
-    (ClusterControlManager checks eight times per session). A broker with heartbeats may lag behind the metadata log by
-    the second session. If a disk stands still for `stall_ns`, its broker sends heartbeats and learns nothing for that
-    time; twice, because the disk may recover too briefly in between.
-    """
+    The time is two broker sessions, plus twice `stall_ns`:
+
+    * A broker without heartbeats for one session is fenced, and so leaves the ISR. ClusterControlManager checks eight
+      times per session.
+    * The second session is for a broker that sends heartbeats, but applies the metadata log late.
+    * `stall_ns`: longest time for which a disk is frozen. A broker on that disk sends heartbeats and applies no
+      metadata. The time counts twice: the disk may freeze again before the broker has caught up."""
     return 2_000_000 * longest_time_out(cluster, cluster.metadata.session) + 2 * stall_ns
 
 

@@ -112,13 +112,15 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """Yield a forbidden step for each replica that joined the ISR, without a change of the leader epoch, and
-    lacked records below the high watermark.
+    """Yield a forbidden step for each replica that joined the ISR, without a change of the leader epoch, and lacked
+    records below the high watermark.
 
-    None of its later log end offsets may be below a high watermark that was sampled before it joined. In one
-    leader epoch a follower's log does not become shorter, even after the follower has left the ISR. A member
-    without later samples is not checked.
-    """
+    None of its later log end offsets may be below a high watermark that was sampled before it joined. In one leader
+    epoch a follower's log does not become shorter, even after the follower has left the ISR.
+
+    `current`: the samples that agree with the metadata log (`_current`). `touched`: by node, the times in ns at which
+    its process started or ended. After such a time the log may be another one, so the replica's later samples do not
+    count. A replica without any sample that counts is not checked."""
     for before, now in pairwise(history):
         joined = set(now.partition.isr) - set(before.partition.isr)
         if not joined or now.partition.leader_epoch != before.partition.leader_epoch:
@@ -150,8 +152,11 @@ def _lowest(
     of_epoch: Sequence[Sample],
     touched: Mapping[int, Sequence[int]],
 ) -> Sample | None:
-    """Return the sample with the node's lowest log end after it joined the ISR, while it was a replica and its process
-    did not restart. None: there is no such sample."""
+    """Return the sample with the node's lowest log end offset after it joined the ISR. None if no sample counts.
+
+    `joined`: the state of the partition with which it joined. `history`: all states, oldest first. `of_epoch`: samples
+    of the same leader epoch, in order of time. `touched`: by node, the times in ns at which its process started or
+    ended. Samples count until the next such time, and while the node is a replica."""
     left = next(
         (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.replicas),
         None,

@@ -45,14 +45,18 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class AppendContext:
-    """Changes of brokers and settings in the same append of the metadata log as a change of a partition.
-    Integers are broker ids.
-    """
+    """Changes of brokers and settings in the same append of the metadata log as a change of a partition: they may be
+    its cause. Integers are broker ids.
+
+    `unclean_asked`, `without_dir`, `offline` and `eligible_cleared` concern that partition, the other fields the whole
+    append."""
 
     fenced: tuple[int, ...] = ()
     """Brokers that are fenced, unregistered, or registered again."""
     registered: tuple[int, ...] = ()
+    """Brokers that registered."""
     unfenced: tuple[int, ...] = ()
+    """Brokers that were unfenced."""
     stopping: tuple[int, ...] = ()
     """Brokers whose controlled shutdown began here or earlier."""
     configured: bool = False
@@ -60,7 +64,7 @@ class AppendContext:
     unclean_asked: bool = False
     """True if an administrator has requested an unclean election of this partition."""
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """By broker: log dirs that failed."""
+    """By broker: ids of the log dirs that failed."""
     unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
     """Replicas whose brokers report a log dir that they have not registered."""
     without_dir: tuple[int, ...] = ()
@@ -113,19 +117,22 @@ def steps_from_image(
 ) -> Iterator[Step]:
     """Yield the possible steps of the second of two records that the controller writes for one request.
 
-    It computes both from `image`, the state before the first record; the second applies to `before`, the state
-    after the first. Two methods write a second record about a partition before they replay the first:
-    processBrokerHeartbeat (handleDirectoriesOffline after the change of the broker's state) and
-    handleAssignReplicasToDirs (generateLeaderAndIsrUpdates after the new log dir). The second record is always
-    that of a failed log dir.
-    """
+    The controller computes both records from `image`, the state before the first record. The second record is applied
+    to `before`, the state after the first one. It is always about a failed log dir.
+
+    Two methods write a second record about a partition before they replay the first: processBrokerHeartbeat
+    (handleDirectoriesOffline after the change of the broker's state) and handleAssignReplicasToDirs
+    (generateLeaderAndIsrUpdates after the new log dir)."""
     for step in _failed_dirs(_electable(image, context.offline), context, rules):
         yield step._replace(partition=_apply_record(before, image.partition, step.partition))
 
 
 def _apply_record(before: Partition, image: Partition, made: Partition) -> Partition:
-    """Return the state `before` after the record that turns `image` into `made`: the same fields change
-    (PartitionRegistration.merge)."""
+    """Return the state `before` after a record that the controller computed from another state: the record would turn
+    `image` into `made` (PartitionRegistration.merge).
+
+    Each field in which these two differ gets its value in `made`. The partition epoch rises by one, and so does the
+    leader epoch if it differs between them."""
     changed: dict[str, Any] = {
         name: new
         for name, old, new in zip(Partition._fields, image, made, strict=True)
@@ -217,9 +224,8 @@ def zookeeper_steps(
     """Yield every possible step of a controller in ZooKeeper mode from the state `before`.
 
     `after`: the observed state, from which the requested replicas and ISR are taken. A live broker has a znode in
-    /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon afterwards; no znode shows whether the
-    controller knew of their shutdown by then.
-    """
+    /brokers/ids, also during its shutdown. `leaving`: brokers that ended soon afterwards. No znode shows whether the
+    controller knew of their shutdown by then, so elections with and without these brokers are yielded."""
     # The assignment stands in the topic's znode: it is read with the next change of the state.
     old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
     live = {entry.broker for entry in before.brokers if not entry.fenced}

@@ -46,7 +46,8 @@ Move = tuple[Action, tuple[WorldState, Finding | None]]
 
 
 def consumer_group(scope: GroupScope) -> Model:
-    """Return the model of a consumer group whose members have not started. Classes of findings: `CLASSES`."""
+    """Return the model of a consumer group whose members have not started. A search of it reports findings of the
+    classes `CLASSES` (`group_states.py`)."""
     world = _World(scope)
     return Model(
         ("state", "finding"),
@@ -326,8 +327,12 @@ class _World(CoordinatorSteps):
     # -- what must hold at rest ------------------------------------------------------------------------------------
 
     def at_rest(self, state: WorldState, finding: Finding | None) -> Iterator[Finding]:
-        """Yield findings that no later step of a member can undo: records below the committed offset that no member has
-        processed or will process; with transactions also output of input that stays uncommitted."""
+        """Yield the findings of a state that no later step of a member can undo. The search calls this for every state;
+        a final state (`finding` is not None) has none.
+
+        * UNDELIVERED: a record is below the committed offset, and no member has processed it or will process it.
+        * TORN (only with transactions): such a record is not in the output. Or the output has a record at or above the
+          committed offset, although the partition's owner has reached the end and is idle."""
         if finding is not None:
             return
         committed = state.committed

@@ -100,8 +100,11 @@ def _all_alike(scope: Scope) -> Iterator[End]:
 
 
 def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Client, *logs: Log) -> bool:
-    """Return True if all records are sent, and all logs are equal and safe: they hold all sent records or
-    none, and every acknowledged and read one. While a power loss is possible, they must be flushed."""
+    """Return True if all records are sent, no promise is broken so far, and all logs are equal and safe.
+
+    Equal logs hold every sent record once, or no record at all. They are safe if they have all records that were
+    acknowledged or read. While the budget has a power loss, they must also be flushed on brokers that it can strike.
+    `replicas`: the brokers of `logs`, in the same order."""
     first = logs[0]
     held = records(first.batches)
     if client.wrong or client.sent < scope.records or (held and not _is_whole(client, first)):
@@ -181,8 +184,9 @@ def _is_whole_if_it_counts(
 
 
 def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
-    """Return True if the broker's fetch in flight is safe: its answer does not truncate a whole log; without a whole
-    log, its offset is not beyond the log end."""
+    """Return True if a broker's fetch in flight (`under_way`) can do no harm. If the broker's log is whole
+    (`_is_whole`), an answer in flight must not change it. Else a request in flight must not name an offset beyond the
+    log end."""
     if _is_whole(client, log):
         return brings_nothing(under_way)
     request = under_way.request if isinstance(under_way, Late) else under_way
@@ -210,11 +214,14 @@ def _is_known_rightly(
     process: Process,
     proposal: Hashable,
 ) -> bool:
-    """Return True if a broker's view of replica `own` is safe.
+    """Return True if another broker's knowledge of replica `own` can do no harm. `log`: the log of `own`. `process`,
+    `proposal`: the other broker's memory, and its AlterPartition in flight.
 
-    Either the replica's log is whole; or the broker's recorded fetch position for it is not beyond its log end, and
-    each ISR with it that the broker knows or proposes is of a leader epoch that the controller would refuse.
-    """
+    It can do none if the log of `own` is whole. Else two conditions must hold:
+
+    * No fetch position that the other broker has recorded for `own` is beyond that log's end.
+    * Every ISR with `own` that the other broker has or proposes as leader, or that is in flight, is of an outdated
+      leader epoch: the controller would refuse it."""
     if _is_whole(client, log):
         return True
     role, known, named = process.role, tuple[Progress, ...](), list[tuple[int, tuple[int, ...]]]()

@@ -134,7 +134,8 @@ def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
 
 
 def _of_connection(value: object) -> Hashable:
-    """Return the part of a cell that `_no_connection` depends on: no role in memory, or an answer in flight."""
+    """Return the part of a cell that `_no_connection` depends on: "nobody" for a memory without a role, "answer" for an
+    answer in flight. None for another value, with which there is no step."""
     if isinstance(value, Process):
         return "nobody" if value.role is None else None
     return "answer" if isinstance(value, (Fetched, EpochEnd, Altered)) else None
@@ -162,8 +163,8 @@ def _serving(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Yield the step in which leader `own` answers a follower, or is down. A refusal only makes the follower ask again,
-    so it is not kept in flight."""
+    """Yield the step in which broker `own` answers a request that a follower sent to it. If its process is down, the
+    step is that the follower gets no answer. A refusal is not kept in flight either: the follower only asks again."""
     name = f"broker {own}"
     if not isinstance(under_way, Request) or under_way.leader != own:
         return
@@ -278,10 +279,12 @@ def _requests_after(before: Request | None, after: Request | None, under_way: ob
 
 
 def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """Yield what a broker and its `fetch` in flight, in the plain model, can be in the model with `fusing`. First the
-    broker as it is: no request, or one without effect, becomes the broker's next request; another one that it would not
-    send now becomes `Late`. Then, if an answer is in flight and the broker runs, the broker after it took the answer,
-    with its next request."""
+    """Yield the values of a broker and its fetch cell in the model with `fusing` that stand for their values in the
+    plain model (`Scope.in_stories`).
+
+    * The broker as it is. No request, or one that can have no effect, becomes the broker's next request. Another
+      request that it would not send now becomes `Late`. An answer stays in flight.
+    * If an answer is in flight and the broker runs: the broker after it took the answer, with its next request."""
     now = next_request(broker)
     if isinstance(fetch, Request):
         yield broker, Late(fetch) if fetch != now and _counts(rules, fetch) else now
@@ -312,9 +315,8 @@ def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
 
 
 def _of_asking(value: object) -> Hashable:
-    """Return the part of a cell that the group `asking` depends on; None if a request is in flight: then it
-    has no step.
-    """
+    """Return the part of a cell that the group `asking` depends on: its value, in a tuple. None if a request is in
+    flight, with which there is no step."""
     return None if isinstance(value, (Fetch, AskEpochEnd, Late)) else (value,)
 
 
@@ -388,7 +390,7 @@ def _void(
 
 
 def _of_void(own: int, value: object) -> Hashable:
-    """Return the part of a cell that `_void` depends on: the late request, the leader's epoch and role."""
+    """Return the part of a cell `_void` depends on: a late request; whether a process is up, its role and epoch."""
     if isinstance(value, Process):
         role = value.role
         return value.up, role and (role.epoch, isinstance(role, Follower))

@@ -64,18 +64,20 @@ def remembered(broker: Broker, scope: Scope) -> Broker:
 
 
 def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Leader:
-    """Return a leader without the parts of its epoch start and of its followers' progress that no later step reads.
+    """Return a leader without the parts of its epoch start and of its followers' progress that no later step reads:
 
-    A fetch names its sender's incarnation and position, and only then may the sender be proposed for the ISR. So the
-    incarnation of earlier fetches is not read. Nor is the start of the epoch, once the high watermark has passed it,
-    which a joining follower must reach too.
+    * The broker epochs of fetches. A leader proposes a follower for the ISR only at a fetch, which names the epoch
+      again.
+    * The start of its leader epoch, if the high watermark has passed it: a follower that joins must have reached both.
+      Also, if the rule `expand_from_epoch_start` is off.
+    * Log ends of replicas that are neither in the ISR nor in a proposed one. They are proposed only at a fetch, which
+      names the log end again.
+    * Log ends of other replicas that are not beyond the high watermark. Each of them holds it where it is. If followers
+      may be slow (`Budget.shrinks`), a log end equal to the leader's is kept: such a follower is not slow.
 
-    Of members of the ISR, present or proposed, only an end beyond the high watermark matters, because it bounds the
-    mark; with slow followers also whether it is the log end. Of other replicas no end matters: such a replica is
-    proposed first, and fetches at that time. This requires that the controller refuses a proposal that its leader gave
-    up (`partition_epoch_check`), and that leaders keep nothing from before they were deposed (`reset_followers`,
-    `notice_skipped_epochs`). Without one of these all ends are kept.
-    """
+    Log ends are dropped only if the controller refuses a proposal that its leader gave up (`partition_epoch_check`, or
+    the conditional write in ZooKeeper). Also, leaders must keep nothing from before they were deposed
+    (`reset_followers`, `notice_skipped_epochs`)."""
     rules = scope.rules
     if not rules.expand_from_epoch_start or leader.start <= log.high_watermark:
         leader = leader._replace(start=0)
@@ -101,9 +103,10 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
     """Return the leader's image, reduced to what the leader still reads of it.
 
     Kept are the partition without the fields that only the controller reads, the leader's incarnation, and the other
-    brokers' registrations. Of a fenced or stopping broker outside of the ISR, present or proposed, only that it is
-    fenced is kept: it may not join whatever its incarnation, until a newer image says otherwise. Without the rule
-    `fencing` only incarnations are kept."""
+    brokers' registrations. Without the rule `fencing`, only their incarnations are kept.
+
+    A broker outside of the ISR, present or proposed, that is fenced or stopping becomes a fenced one without
+    incarnation. It may not join, whatever its incarnation, until a newer image says otherwise."""
     image, partition = process.image, process.partition
     members = {*partition.isr, *(leader.pending or ())}
 

@@ -134,8 +134,11 @@ class CoordinatorSteps:
         yield from self._with_target(left, who, text)
 
     def _with_target(self, state: WorldState, who: str, text: str) -> Iterator[Step]:
-        """Yield the step of actor `who` with the sentence `text`: once for each member that the assignor of KIP-848 may
-        choose as owner; once, as it is, for classic groups and without members."""
+        """Yield a step to `state`, or steps to variants of it. `who`: its actor. `text`: its sentence.
+
+        In a group of KIP-848 with members, the assignor also chooses an owner in this step. One step is yielded for
+        each possible owner, to the state with this target assignment. Otherwise one step to `state` itself is
+        yielded."""
         targets = choices(state.group, self.rules) if self.rules.protocol is GroupProtocol.CONSUMER else ()
         for owner in targets:
             group = assign(state.group, owner, self.rules)
@@ -181,8 +184,9 @@ class CoordinatorSteps:
         return state._replace(group=join(state.group, number, self.rules, holds=state.members[number].owns))
 
     def _append(self, log: OffsetsLog, record: OffsetRecord) -> OffsetsLog:
-        """Return the log with a record appended. If the log may lose records, its newest one is not replicated, with
-        transactions its two newest."""
+        """Return the log with a record appended. With the incident `lossy_log`, its newest record does not count as
+        replicated (`OffsetsLog.replicated`), so a new coordinator may lack it. With transactions this holds for the two
+        newest records."""
         if not self.incidents.lossy_log:
             return append_offset(log, record)
         longer = append_offset(log, record, replicated=False)

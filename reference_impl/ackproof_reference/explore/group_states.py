@@ -24,7 +24,7 @@ Finding: TypeAlias = tuple[str, str]
 
 
 class GroupIncidents(NamedTuple):
-    """Kinds of incidents, each of which may happen any number of times."""
+    """Kinds of incidents. True: incidents of this kind may happen, any number of times. False: they never happen."""
 
     kills: bool = False
     """A member is killed."""
@@ -33,17 +33,21 @@ class GroupIncidents(NamedTuple):
     lost_answers: bool = False
     """An answer does not reach its member, or the request does not reach the coordinator."""
     late_requests: bool = False
-    """The coordinator accepts a commit, which got no answer before, after later commits."""
+    """A commit request, or a copy of it, stays in flight, and the coordinator takes it after later commits."""
     moves: bool = False
-    """The coordinator moves to another broker."""
+    """Another broker becomes the group's coordinator, and loads the group from the log."""
     lossy_log: bool = False
-    """Acknowledged records of the offsets log may be gone when the coordinator moves."""
+    """The newest records of `__consumer_offsets` may be missing at a new coordinator, although they were
+    acknowledged."""
 
 
 class Stage(IntEnum):
-    """Progress of a member with the record before its position; in COMMITTED, with the record at its position."""
+    """Progress of a member with one record, through getting, processing and committing it; IDLE has no such record.
+
+    In COMMITTED, the record is the one at the member's position; in the other stages, the one before that position."""
 
     IDLE = 0
+    """The member is between two records."""
     HANDED = 1
     """It got the record before its position, and has not processed it."""
     PROCESSED = 2

@@ -43,9 +43,8 @@ class ActionKind(Enum):
 class Action(NamedTuple):
     """One step of a counterexample.
 
-    `actor` (such as `broker 1`), `target` ("": none) and `text`, a sentence, are for readers; the other
-    fields are for programs.
-    """
+    `actor` (such as `broker 1`), `target` ("": none) and `text`, a sentence, are for readers. `kind`, `broker` (id of
+    the broker that the step is about, 0: none) and `refuses` are for programs that evaluate the counterexample."""
 
     actor: str
     text: str
@@ -75,19 +74,18 @@ class StoryLine(NamedTuple):
 class Group(NamedTuple):
     """Steps that read and write the same cells. `cells`: indices into a state (`Model.names`).
 
-    `moves(*cells)` gets the values of those cells. It yields each possible step with the new values, in the same
-    order. `check(*cells)` yields (class, sentence) for each invariant that these values break.
+    `moves(*cells)` gets the values of those cells. It yields each possible step with the new values, in the same order.
+    `check(*cells)` yields (class, sentence) for each invariant that these values break.
 
-    `at_once`: if set, the group has at most one step, which is taken together with the step that made it
-    possible. It must change nothing that another step or an invariant reads, and its effect must not depend on
-    how long it waits. `at_once(value)` gets the value of one of the cells and returns the part on which the step
-    depends; None: there is no step with this value.
+    `at_once`: if set, the group has at most one step, which is taken together with the step that made it possible. It
+    must change nothing that another step or an invariant reads, and its effect must not depend on how long it waits.
+    `at_once(value)` gets the value of one of the cells and returns the part on which the step depends; None: there is
+    no step with this value.
 
-    `row`: groups with the same name are looked up together, by all their cells at once. That pays if these cells
-    have far fewer combinations than there are states. `counts` names the fields that the group reads of a cell of
-    counters (`Model.counters`); it sees 0 in the others and does not change them. Each step counts as `steps`
-    steps.
-    """
+    `row`: groups with the same row share one cache of steps, whose key is the values of all their cells. That pays if
+    these cells have far fewer combinations of values than there are states. `counts`: the fields that the group reads
+    of a cell of counters (`Model.counters`); it sees 0 in the others and does not change them. `steps`: length of each
+    step in a counterexample; above 1 if the step combines several."""
 
     name: str
     cells: tuple[int, ...]
@@ -122,8 +120,8 @@ class End(NamedTuple):
 class Model:
     """A model that can be searched: names of its cells, the first state, all steps and invariants.
 
-    `counters` and `widths` describe the cells. They make a search faster and smaller, and change no answer.
-    """
+    The other fields are optional. `retold` makes a counterexample easier to read. The rest makes a search faster and
+    smaller, and changes no answer; `counters` and `widths` say how to pack the cells' values into one integer."""
 
     names: Sequence[str]
     initial: Row

@@ -22,38 +22,35 @@ class Budget(NamedTuple):
     power_losses: int = 0
     clean_stops: int = 0
     cuts: int = 0
-    """How many live brokers may be fenced because they do not reach the controller."""
+    """Number of live brokers that may be fenced because they do not reach the controller."""
     shrinks: int = 0
-    """How many slow followers their leader may remove from the ISR."""
+    """Number of slow followers that their leader may remove from the ISR."""
     lost: int = 0
-    """How many fetch responses may get lost."""
+    """Number of fetch responses that may get lost."""
     preferred: int = 0
-    """How many preferred elections may be held."""
+    """Number of preferred elections that may be held."""
     hand_overs: int = 0
-    """How often the leadership may move to another ISR member while both live: stands for any quick change of
-    leaders.
-    """
+    """Number of times that the leadership may move to another ISR member while both live. One move stands for any quick
+    change of leaders."""
     unclean: int = 0
-    """How many unclean elections an administrator may request."""
+    """Number of unclean elections that an administrator may request."""
     retries: int = 0
-    """How many records a producer may send again."""
+    """Number of records that a producer may send again."""
     reassignments: int = 0
-    """How many reassignments to one of the scope's `targets` may begin."""
+    """Number of reassignments to one of the scope's `targets` that may begin."""
     time_outs: int = 0
-    """How many produce requests may end in REQUEST_TIMED_OUT."""
+    """Number of produce requests that may end in REQUEST_TIMED_OUT."""
     failovers: int = 0
-    """How many controllers may fail after writing only the first records of a decision; the next continues
-    from these.
-    """
+    """Number of controllers that may fail after writing only the first records of a decision; the next controller
+    continues from these."""
 
 
 NOTHING = Budget()
 
 
 class Reductions(NamedTuple):
-    """Switches for reductions of the state space. No reduction changes an answer: `tests/model/test_reductions.py`
-    compares each subset with the plain search.
-    """
+    """Switches for reductions of the state space; True: on. No reduction changes an answer:
+    `tests/model/test_reductions.py` compares each subset with the plain search."""
 
     void: bool = True
     """Remove messages in flight that have no effect any more (`forgetting.py`)."""
@@ -77,7 +74,8 @@ ALL = Reductions()
 NO_REDUCTIONS = Reductions(*(False for _ in Reductions._fields))
 """Reductions of the plain search: none, so it visits every state and takes every single step."""
 IN_STORIES = NO_REDUCTIONS._replace(void=True)
-"""Reductions for printing and forcing counterexamples: every single step, except steps without effect."""
+"""Reductions for counterexamples that are printed, or replayed on real brokers: every single step, except steps without
+effect."""
 
 
 class Client(NamedTuple):
@@ -96,11 +94,11 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Size and rules of a model of one partition. `brokers`: number of brokers, with ids from 1.
+    """Size and rules of a model of one partition. `brokers`: number of brokers, with ids from 1. `budget`: incidents
+    that may happen.
 
     `records`: number of records that a producer sends, all with the same `acks`: 0, 1 or -1 (all). `idempotent`: True
-    for an idempotent producer.
-    """
+    for an idempotent producer."""
 
     rules: Rules
     brokers: int = 3
@@ -126,8 +124,8 @@ class Scope:
 
     @property
     def in_stories(self) -> Scope:
-        """The scope for printing and forcing counterexamples, without reductions that combine steps: only `void` stays
-        on, if it is."""
+        """The scope for counterexamples that are printed, or replayed on real brokers. It has no reductions that
+        combine steps: only `void` stays on, if it is."""
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:

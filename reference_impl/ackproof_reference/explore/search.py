@@ -242,7 +242,8 @@ class Search:
                 yield successor
 
     def _widen(self, cell: int) -> None:
-        """Give a cell more bits and repack all states. The bytes in between avoid two copies in memory."""
+        """Give a cell more bits and repack all states. A bytearray holds them meanwhile, to avoid a second table in
+        memory."""
         above = self.cells.shifts[cell] + self.cells.widths[cell]
         low = (1 << above) - 1
         self.cells.widths[cell] += _MORE_WIDTH
@@ -275,10 +276,9 @@ class Search:
         ahead: list[list[tuple[int, int]]],
     ) -> None:
         """Restore a search from its packed `states`, in the order in which they were found. `places`: for each of them
-        the index of its parent in `states`.
-
-        `this`, `following`: how many states at the end are the present level (of a saved search, the part that is not
-        visited yet) and, after it, the next level. `ahead`: states of later levels (`Search.ahead`)."""
+        the index of its parent in `states`. The last `following` states are the next level. The `this` states before
+        these are the present level; of a saved search, only those that are not visited yet. `ahead`: states of later
+        levels (`Search.ahead`)."""
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
         self.level = states[len(states) - following - this : len(states) - following]

@@ -101,10 +101,11 @@ _UNSEATS = (
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Yield the ends that rule out lost and vanished records, because one leader keeps leading.
+    """Yield the ends that rule out lost and vanished records, because one leader keeps leading: one end for each broker
+    as the named leader, and one for a state without a leader (module docstring).
 
-    Yields nothing for acks=0, or without the reduction `fusing`; for releases before KIP-101 only the ends with a
-    leader."""
+    Yield nothing for acks=0, or without the reduction `fusing`. For releases before KIP-101, the end without a leader
+    is left out."""
     if scope.acks == 0 or not scope.reductions.fusing:
         return
     kinds, ids = frozenset((LOST, VANISHED)), scope.ids
@@ -155,7 +156,7 @@ def _leads(own: int, metadata: Metadata, process: Process) -> bool:
 
 
 def is_reassigned(partition: Partition) -> bool:
-    """Return True if the partition is being reassigned."""
+    """Return True while a reassignment is in progress: the partition has adding or removing replicas."""
     return bool(partition.adding or partition.removing)
 
 
@@ -180,9 +181,11 @@ def _cannot_harm(
     memory: Process,
     proposal: Hashable,
 ) -> bool:
-    """Return True if leader `own` loses no record by what another broker acknowledges, shows to readers or
-    proposes as ISR.
-    """
+    """Return True if leader `own` loses no record by what another broker acknowledges, shows to readers or proposes as
+    ISR. The conditions are claims 6 to 10 of the module docstring.
+
+    `log`, `process`, `under_way`: log, memory and fetch in flight of `own`. `others`, `memory`, `proposal`: log, memory
+    and AlterPartition in flight of `other`."""
     rules = scope.rules
     if not rules.alter_partition and isinstance(proposal, AlterPartition):
         return False

@@ -278,8 +278,11 @@ class Tables:
         return found
 
     def _freeze(self, steps: Mapping[int, _Sorted]) -> Steps:
-        """Return the steps in the form in which they are cached. Equal results without steps at once share one object,
-        to save memory."""
+        """Return the form of `steps` that is cached (`Steps`). `steps`: by the number of steps that each counts as
+        (`Group.steps`).
+
+        To save memory, equal results share one object if all their steps count as one and no group with `at_once` may
+        act after them."""
         sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
         plain, unsettled = sorted_.pop(1, ((), ()))
         longer = tuple((count, *one) for count, one in sorted_.items() if any(one))
@@ -291,9 +294,12 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Separate steps by whether a group with `at_once` may act after them. Return the differences after which none
-        may (all of `plain`, which is extended), then the other ones of `steps`, collected by the groups that may act.
-        Steps that change nothing (difference 0) are left out. Equal tuples share one object."""
+        """Separate steps, given as differences, by whether a group with `at_once` may act after them.
+
+        `plain`: steps after which none may act; it is extended by such steps of `steps`. `steps`: by difference, the
+        groups that may act after it. Return all steps after which none may act; and the other steps, one tuple of
+        differences for each combination of groups. Steps of `steps` that change nothing (difference 0) are left out.
+        Equal tuples share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:

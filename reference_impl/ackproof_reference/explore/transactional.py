@@ -52,9 +52,9 @@ class Bounds(NamedTuple):
     """Bounds of the model of transactions: how many moves of the coordinator and repeated markers may still happen."""
 
     moves: int = 0
-    """How often the coordinator may move to another broker without the old one learning of it."""
+    """Number of times that the coordinator may move to another broker without the old one learning of it."""
     repeats: int = 0
-    """How many markers may arrive a second time."""
+    """Number of markers that may arrive a second time."""
 
 
 NOTHING_WRONG = Bounds()
@@ -188,11 +188,12 @@ def _sends(app: _App, partition: int, coordinator: Transaction) -> _App:
 
 
 def _ended(app: _App, how: str, decided: Transaction | None = None) -> _App:
-    """Return the client after its transaction, with the epoch of its next one.
+    """Return the client after its transaction, with the producer epoch of its next one. `how`: the outcome to add to
+    `_App.ended`: `commit`, `abort` or `fenced`. `decided`: the coordinator's state after its decision; None if the
+    client was fenced, whose epoch stays.
 
-    With `version` 2 this is the epoch that the coordinator decided. Else the epoch stays; or it is -1, so
-    that the client requests a new one, if a record is still in flight (KIP-360).
-    """
+    With transaction.version 2 (KIP-890), the epoch is the one that the coordinator decided. With version 1 it stays; if
+    a record is still in flight it is -1, so that the client requests a new one (KIP-360)."""
     ended = app._replace(sent=(), acked=(), ended=(*app.ended, how))
     if decided is None:
         return ended

@@ -114,9 +114,12 @@ class Retelling:
         return told
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
-        """Append to `told` the shortest sequence of steps, without any reduction, from `here` to a state with the
-        reduced form `after`. Return that state, which also breaks the invariants in `broken`. The states between have
-        the reduced form `before`, or a broker in them has just started."""
+        """Append to `told` the shortest sequence of plain steps from `here` to a plain state with the reduced form
+        `after` (`images`). Return that state, which also breaks the invariants in `broken`.
+
+        `before`, `after`: neighbours on the path of the reduced model; `before` is a reduced form of `here`. The plain
+        states in between have the reduced form `before` too, or a broker in them has just started. Raises
+        AssertionError if there is no such sequence of at most `_MOST_BETWEEN` steps."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
         known: dict[Row, list[StoryLine]] = {here: []}
@@ -149,8 +152,11 @@ class Retelling:
                     yield StoryLine(action, tuple(one for one in changed if one[1] != one[2])), after
 
     def images(self, row: Row) -> set[Row]:
-        """Return all reduced forms of a plain state. It has several, in every combination, if an answer is in flight
-        (the reduced model may have taken it already), or a `Late` request to a restarted leader (may be dropped)."""
+        """Return all reduced forms of a plain state: the states of the reduced model that can stand for it. It has
+        several in two cases, in every combination:
+
+        * An answer is in flight. The reduced model may have taken it already.
+        * An outdated request to a restarted leader is in flight (`Late`). The reduced model may have dropped it."""
         choices = [self._choices(row, one) for one in self._scope.ids]
         found = set()
         for chosen in product(*choices):

@@ -88,9 +88,12 @@ class _SetRun(Virtual[SetConfig]):
         self.host(broker).do(partition.renew, broker)
 
     def _elect_later(self, partition: PartitionRun) -> None:
-        """Schedule elections for a partition, now that settings allow one outside of the ISR; each takes place if there
-        is no leader then. With ZooKeeper it is one, at once; with KRaft one at each check from the next one on
-        (KAFKA-12670)."""
+        """Schedule unclean elections for a partition, now that its settings allow them (KAFKA-12670). An election takes
+        place only if the partition has no leader then.
+
+        With ZooKeeper there is one election, at once. With KRaft there is one at each check of the controller, until
+        the settings forbid it again. Checks follow each other after unclean.leader.election.interval.ms; the first
+        comes after a random part of that time."""
         cluster = self.world.case.experiment.cluster
         every = 0
         if not cluster.metadata.broker_controls:
@@ -193,8 +196,8 @@ class _VotersRun(Virtual[RemoveController]):
         return f"asked a broker to remove controller {self.node} from the quorum"
 
     def _ask(self, after_s: float, *, joins: bool) -> None:
-        """Add the node to the voters (`joins`) or remove it, as soon as the quorum can commit that. The first
-        attempt is `after_s` seconds from now or a little later; after `WITHIN_S` seconds it gives up."""
+        """Add the node to the voters (`joins`) or remove it, as soon as the quorum can commit that. The first attempt
+        is `after_s` + `COMMITTED_S` seconds from now, the last one at most `WITHIN_S` seconds from now."""
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
         quorum = self.world.control.quorum
 
@@ -211,8 +214,8 @@ class _VotersRun(Virtual[RemoveController]):
         self.later(after_s + COMMITTED_S, look)
 
     def _listed(self) -> bool:
-        """Return True, and set `witness`, if a running broker can list the voters. None can without an active
-        controller."""
+        """Return True if a running broker can list the voters of the quorum. Then also set `witness`, the sentence that
+        confirms the effect or the healing, to this list. No broker can list them without an active controller."""
         control = self.world.control
         asked = [node for node in control.brokers if control.ready(node) and control.reaches(node)]
         if not asked:

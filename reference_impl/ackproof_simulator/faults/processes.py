@@ -59,10 +59,11 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class _PowerRun(DownRun[PowerLoss]):
-    """Cut the power of nodes. Each log survives up to offset `keep` of the fault.
+    """Cut the power of nodes. Each log keeps its flushed records, and of the others those below an offset.
 
-    Without `keep` it survives up to its flushed end (`how: cut`), else up to a random offset between this end, or the
-    log end at a later sync of the file system, and the log end: the kernel may have written back more."""
+    The offset is `keep` of the fault, if that is set. With `how: cut` no other record is kept. Otherwise the offset is
+    random, because the kernel may have written back more. It is at least the log end at the last sync of the file
+    system, and at most the present log end."""
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how

@@ -28,7 +28,8 @@ class NotYet(FaultNotConfirmed):
 
 
 class Virtual(Generic[SpecT]):
-    """Base class of simulated faults. `aim`: the nodes that hold each role of the fault; `nodes` has all of them."""
+    """Base class of simulated faults. `aim`: by target of the fault (a role such as `leader(orders/0)`), the nodes to
+    which it was resolved when the fault began. `nodes`: all of these nodes, sorted."""
 
     WITHIN_S: ClassVar[float] = 60.0
     """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""
