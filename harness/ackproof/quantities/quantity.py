@@ -281,8 +281,11 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return a number with its unit, as text. Times from 1 s on are rounded to a millisecond. Shorter times (in ms),
-    shares (in %) and rates below 1000 have four significant digits; other rates and counts are whole numbers."""
+    """Return `number` as text with its unit. Times are given in seconds, shares as 0 … 1, rates per second.
+
+    Times of 1 s or more are rounded to a millisecond. Shorter times (in ms), shares (in %) and rates below 1000 get
+    four significant digits. All other numbers are rounded to whole numbers.
+    """
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"
     if unit is Unit.SECONDS and number >= 1:

@@ -67,8 +67,8 @@ def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _of_bad(count: int, tally: Tally) -> Value:
-    """Return a number of failures (`count`) as a value. 0 is unknown if no attempt was sent or reported within the
-    time of the tally: then it shows nothing."""
+    """Return a number of failures as a value. A count of 0 becomes unknown if no attempt was sent or reported in the
+    time that the tally covers: it then proves nothing."""
     return Value.exactly(count) if count or tally.at_work else Value.unknown(_UNSENT)
 
 
@@ -80,7 +80,8 @@ _VACUOUS: Final = (
 
 
 def latency(quantile: str) -> Quantity:
-    """Return the quantity `latency(quantile)`, for a quantile such as `p95`, or for `max`."""
+    """Return the definition of the quantity `latency(quantile)`: the time from a produce call to its acknowledgement.
+    `quantile`: a word such as `p95`, or `max`."""
     is_max = quantile == "max"
     return Quantity(
         name="latency",

@@ -60,17 +60,17 @@ class Hole:
 
 @dataclass(frozen=True)
 class Scraped:
-    """One metric over time: its usable rounds and its holes, both in order.
+    """One metric over time, of one node or of all nodes together. Numbers of a counter are increases since the first
+    round.
 
-    Numbers of a counter are increases since the first round.
+    `rounds`: usable rounds of scrapes, in order of time. `holes`: times without a usable round, in order of time.
+    `gone`: times from the last scrape of a process to its end, for counters only. An increase in such a time was never
+    scraped.
     """
 
     rounds: Sequence[Round]
     holes: Sequence[Hole]
     gone: Sequence[Hole] = ()
-    """Counters only: times from a node's last scrape to the end of its process. Increases in such a time are
-    unknown.
-    """
 
     def hole(self, begin: float, end: float) -> Hole | None:
         """Return the first hole that overlaps the time from `begin` to `end` (ns since the run began); None if none
@@ -212,9 +212,12 @@ class _Table:
 def _added(
     scrapes: Sequence[Scrape], spans: Spans, name: str, first_ns: int
 ) -> tuple[list[int], list[float]]:
-    """Return the times of a node's answers, and the counter's increase since the first round at each.
+    """Return two lists: the times of a node's answers with the counter `name`, and the counter's increase since the
+    first round at each.
 
-    A node that starts again counts from 0.
+    A process counts from 0. So if the counter falls or the node restarts, the whole new count is added to the increase.
+    `spans`: lifetimes of the node's processes. `first_ns`: time of the first round. If the first process in sight
+    started after it, all that it has counted is an increase.
     """
     times: list[int] = []
     added: list[float] = []

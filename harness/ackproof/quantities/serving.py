@@ -56,8 +56,12 @@ _ASKED: Final[tuple[tuple[str, str, Callable[[ServedReplica], bool], str], ...]]
 
 
 def _answers(evidence: Evidence, ask: Ask, window: Window) -> list[ServedReplica]:
-    """Return the answers of brokers about each of their replicas, in rounds within a window; only of the broker
-    and partition of the question. Raises `Unknown` without rounds, or if the window never came."""
+    """Return the brokers' answers to ListOffsets, Fetch and Produce requests of the harness: one entry per round,
+    broker and replica.
+
+    Only rounds that lie wholly in the window count, and only the broker and partition that `ask` names, if any. Raises
+    `Unknown` if the run has no rounds, or if the window never came (`Evidence.spans`).
+    """
     rounds, spans = rounds_of(evidence), evidence.spans(window)
     return [
         one

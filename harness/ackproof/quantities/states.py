@@ -159,8 +159,8 @@ def _controllers(evidence: Evidence, _: Ask, __: Window) -> Value:
 
 
 def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
-    """Return what a metadata record did to a broker's registration, and the broker: `made`, `fenced` or `gone`. None:
-    nothing.
+    """Return the change of a broker's registration that a metadata record made (`made`, `fenced` or `gone`), and the
+    broker's id. None: the record changed no registration.
 
     With ZooKeeper the registration is a znode; its end is recorded as a fencing, and returned as `gone`.
     """
@@ -286,9 +286,12 @@ def _in_racks(evidence: Evidence, assigned: Collection[Assignment]) -> Mapping[s
 
 
 def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return what `numbers` computes for each broker or rack over all partitions, by name, at each sample time at
-    which the replicas of all of them are known (`_whole_samples`). Raises `Unknown` if there is no such sample, or no
-    number for the node of the question."""
+    """Return observations over time of a number that depends on all partitions. There is one series per broker or rack,
+    by a name such as `placement(partners) of node 1`.
+
+    `numbers` computes the number at each time at which the replicas of every partition are known (`_whole_samples`). If
+    `ask` names a node, only the series of that node is returned. Raises `Unknown` if there is no series.
+    """
     found: dict[str, list[tuple[int, float]]] = {}
     for t_ns, assigned in _whole_samples(evidence):
         for name, number in numbers(evidence, assigned).items():

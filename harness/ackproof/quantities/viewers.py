@@ -16,7 +16,8 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def rounds_of(evidence: Evidence) -> Sequence[BrokerRound]:
-    """Return the rounds of requests to each broker. Raises `Unknown` if the run has none."""
+    """Return the run's rounds of requests. In each round the harness asks every running broker, and with ZooKeeper the
+    znodes, for its own view of the cluster. Raises `Unknown` if the run has no rounds."""
     if not evidence.rounds:
         raise Unknown("nobody asked each broker; it takes observe: {brokers: true}")
     return evidence.rounds
@@ -81,8 +82,8 @@ def _controller(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
 
 
 def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
-    """Return the number of different descriptions of a partition, in each round in which all running viewers
-    (brokers, and with ZooKeeper the znodes) answered and one of them described it."""
+    """Return the number of different descriptions of a partition, one number per round. Viewers are the running brokers
+    and, with ZooKeeper, the znodes. A round counts if all viewers answered and at least one described the partition."""
 
     def different(round_: BrokerRound) -> int | None:
         rows = {row for told in round_.told if (row := _row(told, place)) is not None}
@@ -92,11 +93,12 @@ def _views(evidence: Evidence, _: Ask, place: TopicPartition) -> Observations:
 
 
 def _disagreement(evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Measure the longest time under load for which brokers described a partition differently. Raises `Unknown`
-    if there is no round, or if none under load has a number for one of the partitions (`_views`).
+    """Measure the longest time under load for which viewers (brokers, and with ZooKeeper the znodes) described a
+    partition differently. Without a partition in `ask`, measure the longest of all partitions.
 
-    A longer disagreement than any that was seen may lie between rounds that show agreement, so the upper bound is
-    higher.
+    The lower bound is the longest time that the rounds show. The upper bound is higher, because viewers may have
+    differed from one round that shows agreement to the next. Raises `Unknown` if there is no round, or if a partition
+    has no round under load that counts (`_views`).
     """
     found = each_place(_views, evidence, ask)
     done = {one.t_ns: one.done_ns for one in evidence.rounds}

@@ -53,8 +53,8 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
     """Compare the confidence interval of a statistic of these repeats with the range that the expectation demands.
 
     `groups`: the values (at least one) of one case, or of the two cases that the demand compares, in its order.
-    `confidence`: confidence of the interval, 0 … 1; from `EARLY` on, fewer than `EARLY_MEAN` repeats do not decide a
-    mean.
+    `confidence`: confidence of the interval, 0 … 1. At `EARLY` (0.999) or more, the result for a mean is open if a
+    group has fewer than `EARLY_MEAN` (11) repeats.
     """
     found = _estimated(demand, groups, confidence)
     holds = _holds(demand, found) if _may_decide(demand, min(map(len, groups)), confidence) else None
@@ -63,9 +63,13 @@ def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> De
 
 
 def repeats_needed(demand: Demand) -> int:
-    """Return the smallest number of repeats whose interval is bounded on each side that the demand needs: the sides on
-    which its range has a bound, or both in a comparison and without a range. Return 2 for a mean or a maximum. With
-    fewer repeats no quantile or mean is shown to be inside its range."""
+    """Return the smallest number of repeats whose confidence interval can lie inside the demanded range. Return 2 for a
+    mean or a maximum.
+
+    For a quantile, few repeats leave an end of the interval infinite. The upper end must be finite if the range has an
+    upper bound, the lower end if it has a lower bound. Both must be finite if two cases are compared or no range is
+    demanded.
+    """
     share = demand.statistic.share
     if share is None or demand.statistic.is_max:
         return 2
@@ -111,7 +115,8 @@ def _enough(demand: Demand, groups: Groups, confidence: float) -> int | None:
 
 
 def _counts(first: int) -> Iterator[int]:
-    """Yield numbers of repeats to consider: every one at first, then with growing steps."""
+    """Yield numbers of repeats to try, ascending, from one more than `first` up to `MOST`. The step is 1 below 100
+    repeats, and 2 % of the number from there on."""
     count = max(first, 1) + 1
     while count <= MOST:
         yield count
@@ -169,8 +174,12 @@ def contrast_groups(
 
 
 def _recovered(left: Estimate, right: Estimate, scale: Callable[[float], float]) -> tuple[float, float]:
-    """Return the interval of a difference from the interval of each part: errors add up as variances do
-    (MOVER).
+    """Return the interval (low, high) of `left` minus `right`, recovered from the interval of each (MOVER: method of
+    variance estimates recovery). Errors add up as variances do: the squares of the distances from estimate to bound are
+    added.
+
+    `scale`: function that is applied to each number first, such as the logarithm for a ratio. The result is on that
+    scale. A side that one of the two leaves unbounded is infinite.
     """
     low, high = scale(left.seen.low) - scale(right.seen.high), scale(left.seen.high) - scale(right.seen.low)
     beneath = math.hypot(scale(left.seen.low) - scale(left.low), scale(right.high) - scale(right.seen.high))

@@ -73,8 +73,12 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
 
 
 def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuild, Installation]:
-    """Fetch or build all that any case needs, before the first one starts. Return the installations by build. Raises
-    `BadInput`, and what `install` and `require_points` raise."""
+    """Fetch or build all that any case needs, before the first one starts. Return the installations by build.
+
+    Raises `BadInput` for something that the user must fix, `ProvisionFailed` for a failed download or build, and
+    `EngineFailed` if the container engine fails. Raises `WaitTimeout`, OSError or `zipfile.BadZipFile` if points of
+    faults in the code cannot be compared with the jars.
+    """
     tell = in_words(watcher.step)
     planned = [case for case in planned if not case.experiment.ground.simulated]
     for case in planned:
@@ -92,8 +96,13 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuil
 
 
 def _plan_further(batch: Batch, planned: PlannedBatch, watcher: BatchWatcher) -> list[PlannedCase]:
-    """Add further repeats of the cells of expectations that are not decided yet to the batch, and return them in run
-    order; [] without --until-decided, and if all are decided or have the greatest number of repeats."""
+    """Add further repeats to the batch for expectations over repeats that are still open. Return the new cases in run
+    order.
+
+    An open expectation is updated to the number of repeats of its next test (`looks`). Each case that it compares is
+    repeated up to that number. Returns [] without --until-decided, and if no expectation is open or can get more
+    repeats.
+    """
     if batch.at_most is None:
         return []
     wanted: dict[tuple[Path, int, int], dict[str, None]] = {}

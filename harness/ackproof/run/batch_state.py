@@ -52,7 +52,11 @@ class PlannedCase:
 
 @dataclass
 class Batch:
-    """A batch while it runs. Its directory exists from the start."""
+    """A batch while it runs: its cases with their results so far, and the expectations over their repeats.
+
+    Its directory exists from the start. `name`: made from the names of the experiments. `command`: the command line
+    that repeats the batch.
+    """
 
     name: str
     seed: int

@@ -70,7 +70,7 @@ SHOW_EVERY_S = 0.2
 
 
 def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
-    """Run one case and leave its run directory. Raises `AckproofError` if the run cannot be completed."""
+    """Run one case and record it in its run directory. Raises `AckproofError` if the run cannot be completed."""
     with CaseRun(case, run, options, watcher) as one:
         one.prepare()
         one.go()
@@ -233,8 +233,8 @@ class CaseRun:
         return workload, driver, self.clients
 
     def _first_acks(self, workload: Workload) -> None:
-        """If there are faults, wait until every partition has acknowledged a record, and each member of a group has an
-        assignment: that is `at: 0s`. Waits at most `FIRST_ACKS_BOUND_S` s, then adds a note."""
+        """If there are faults, wait until each partition has acknowledged a record and each group member has an
+        assignment. A fault `at: 0s` begins then. After `FIRST_ACKS_BOUND_S` s, go on with a note in the timeline."""
         if not self.spec.faults:
             return
 
@@ -333,7 +333,7 @@ class CaseRun:
             self.service.finish(cluster, self.timeline, self.run_id)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Collect committed offsets, replicas' logs and the metadata log while nodes run; not if attached."""
+        """While nodes run, collect committed offsets, replicas' logs and metadata log. Skips attached clusters."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]

@@ -113,8 +113,11 @@ class ClientWatch:
             self._older, self._newest = self._newest, self._snapshot(now_s)
 
     def heal(self, now_s: float) -> None:
-        """Note that all faults have healed: from now on clients must make progress. Without any fault,
-        progress counts from an earlier snapshot."""
+        """Note that all faults have healed: clients must make progress from now on. `now_s`: seconds on the clock of
+        `mark`.
+
+        In a run without faults, clients must have made progress since the last snapshot but one that `mark` stored.
+        """
         self._healed = True
         if self._spec.faults and not self._off:
             self._older = self._snapshot(now_s)
@@ -170,8 +173,11 @@ class ClientWatch:
         return _Snapshot(now_s, sent, counts, acked)
 
     def _lagging(self, now_s: float) -> list[tuple[str, TopicPartition]]:
-        """Return each client and partition that should have made progress since the healing, and did not. A reader
-        should have if records of the partition were acknowledged; for a producer see `_should_send`."""
+        """Return each (client, partition) that should have made progress since the healing, and did not.
+
+        A reader should have made progress if records of the partition were acknowledged. A producer should have made
+        progress if it must have sent records to the partition (`_should_send`).
+        """
         then, now = self._older, self._snapshot(now_s)
         return [
             (client, place)
@@ -185,8 +191,11 @@ class ClientWatch:
         ]
 
     def _should_send(self, client: str, then: _Snapshot, now: _Snapshot) -> bool:
-        """Return True if, since the healing, a producer sent on every partition, or should have: it sends to them
-        round-robin. It should have if it sent nothing, although its rate called for records."""
+        """Return True if a producer must have sent to every partition since the healing. It sends to them round-robin.
+
+        That is the case without a rate limit, and if it sent at least twice as many records as there are partitions. A
+        producer that sent nothing counts, too, if its rate called for at least `_FEWEST_SENT` records.
+        """
         sent, each = now.sent[client] - then.sent[client], len(self._workload.written)
         producers = self._spec.workload.producers
         if producers.rate is None or sent >= 2 * each:
@@ -231,9 +240,10 @@ class ClientWatch:
 
     def _is_unanswered(self, kind: str, place: TopicPartition) -> bool:
         """Return True if no producer, not even the probe, gets an acknowledgement on a partition whose high watermark
-        goes up: the leader commits records and does not answer.
+        rises. The leader then commits records and does not answer.
 
-        A program of the user may get answers that it does not tell. In transactions, markers raise the high watermark.
+        Return False for readers, for programs of the user, and for producers with transactions. A program may get
+        answers that it does not report. Transaction markers raise the high watermark without any record.
         """
         producers = self._spec.workload.producers
         if kind != "producer" or producers.library == COMMAND or producers.transaction_size is not None:

@@ -99,8 +99,12 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 
 def judge_run(run: CaseDir) -> None:
-    """Judge an audited run and write its verdict. If files of the run are missing, changed or unreadable, the verdict
-    is INCONCLUSIVE. Otherwise the run is replayed and predicted first, and exceptions of `run_stages` are passed on."""
+    """Judge an audited run and write `verdict.json`. If files of the run are missing, changed or unreadable, the
+    verdict is INCONCLUSIVE.
+
+    Otherwise the reference implementation first replays the observed run (`conformance.json`) and predicts the possible
+    anomalies (`prediction.json`). Raises what `run_stages` raises.
+    """
     if judge_unwritten(run) is None:
         run_stages(run)
 
@@ -143,10 +147,10 @@ def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
 
 
 def combine_verdicts(batch: BatchFile) -> BatchFile:
-    """Return the batch with its exit code, from the verdicts of its cases and of its expectations over repeats, and
-    with the verdict of that exit code.
+    """Return the batch with its exit code and verdict, computed from the verdicts of its cases and of its expectations
+    over repeats (`batch_exit_code`).
 
-    The verdict is None if the harness failed to judge a case or expectation.
+    The verdict is None if the harness failed to judge a case or expectation and none is FAIL.
     """
     verdicts = [case.verdict for case in batch.cases] + [one.verdict for one in batch.over_repeats]
     code = batch_exit_code(verdicts)
@@ -185,8 +189,8 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
 
 
 def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
-    """Write `batch.json`, `pairs.json` for a storm of pairs, and the reports. `step` is called with the name of each
-    long step. Raises OSError if a file cannot be written."""
+    """Write `batch.json`, `pairs.json` (see `write_pairs`) and the reports. `step` is called with the name of each long
+    step. Raises OSError if a file cannot be written."""
     batch.save(directory.batch_json)
     write_pairs(directory, batch)
     step("writing the report")
@@ -194,11 +198,11 @@ def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
 
 
 def write_pairs(directory: BatchDir, batch: BatchFile) -> None:
-    """Write `pairs.json` for a batch with a storm of pairs: for each pair of fault kinds, whether both were in force at
-    once.
+    """Write `pairs.json` if an experiment of the batch tries all pairs of fault kinds (`storm: {pairs: all}`);
+    otherwise do nothing.
 
-    A pair that was not has a reason: it was refused, not run, or did not take effect. Outcomes come from the timelines;
-    runs that cannot be read are left out. Does nothing for any other batch.
+    The file has an outcome for each pair (`PairOutcome`). A pair is covered if both faults were in force at the same
+    time, according to the timelines. Runs that cannot be read are left out.
     """
     cells: dict[str, list[tuple[Case, CaseDir]]] = {}
     for entry in batch.cases:
@@ -267,8 +271,8 @@ def _in_force(life: FaultLife) -> tuple[int, int] | None:
 
 
 def _planned_pairs(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
-    """Yield the pairs of drawn faults that this run had planned, each with the reason why they may not have been in
-    force together. The reason is there for every pair, also for one that was."""
+    """Yield (pair of fault kinds, reason) for each pair that this run had planned. The reason says why the two faults
+    may not have been in force together. It is meaningless for a pair that was (`_overlapping_pairs`)."""
     drawn = {fault.number: fault for fault in case.faults if fault.is_drawn}
     reasons = {
         event.fault: event.what.reason

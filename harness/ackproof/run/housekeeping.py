@@ -93,25 +93,24 @@ _IN_WORDS: Final = {
 
 @dataclass
 class CleanResult:
-    """Result of `ackproof clean`: what was ended and removed, and what could not be.
+    """Result of `ackproof clean`: the things that were ended and removed, and those that could not be.
 
     `ended`: processes that ended. `stuck`: processes that did not end, with the reason. `mounts`: unmounted file
-    systems. `data`: removed folders of broker data. `ledgers`: ledger folders to which journals were added. `rules`:
-    removed tables of nftables.
+    systems. `failed`: things that could not be removed, one text each, with the reason. `data`: removed folders of
+    broker data. `ledgers`: ledger folders to which journals were added. `rules`: removed tables of nftables.
+    `elsewhere`: topics of dead runs on attached clusters. They are listed and not deleted, because the credentials were
+    not stored. `containers`: removed containers, networks and volumes, by kind and name.
     """
 
     ended: list[MarkedProcess] = field(default_factory=list)
     stuck: list[tuple[MarkedProcess, str]] = field(default_factory=list)
     mounts: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """What could not be removed: one text for each failure, with the reason."""
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
-    """Topics on attached clusters. They are listed and not deleted, because the credentials were not stored."""
     containers: list[str] = field(default_factory=list)
-    """Containers, networks and volumes, by kind and name."""
 
     def lines(self) -> Iterator[str]:
         """Yield what was done, and what could not be, as lines of text: one for each entry of each field. Yield

@@ -53,11 +53,12 @@ def _find_lacks(case: Case) -> dict[int, str]:
 
 
 def mark_missed(case: Case) -> Case:
-    """Return the case with marks on the faults that a storm without a menu drew and that this machine cannot inject:
-    they count as missed.
+    """Return the case with marks on faults that this machine cannot inject. A marked fault counts as missed and is not
+    injected.
 
-    Faults of a storm with a menu are not marked: the file requires them. Marks of a stored case stay, so that its
-    replay is the same run on a machine that can inject more.
+    Only faults that a storm (an entry with random faults) drew from all fault kinds are marked. If a storm has a `menu`
+    (kinds that the user chose), the file requires its faults. Marks of a stored case stay, so that its replay is the
+    same run on a machine that can inject more.
     """
     return _mark(case, _find_lacks(case))
 
@@ -80,11 +81,10 @@ def _mark(case: Case, lacks: Mapping[int, str]) -> Case:
 
 
 def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]]:
-    """Return the cases, each with its file. Faults that this machine cannot inject are marked as missed if a storm
-    without a menu drew them.
+    """Return the cases, each with its file, and with marks on faults that this machine cannot inject (`mark_missed`).
 
-    Raises `BadInput` for all other faults that this machine cannot inject, each with its file, and with its line if
-    that is an experiment file. Also raises it for a client program of the user that is not found.
+    Raises `BadInput` if such a fault may not be marked. The message names the file of each of these faults, and its
+    line if the file is an experiment. Also raises `BadInput` for a client program of the user that is not found.
     """
     for file, case in cases:
         _find_programs(file, case)

@@ -65,24 +65,21 @@ only after phase `load`."""
 class CaseOptions:
     """Options of a run that are not part of the case.
 
-    `batch`: name of its batch. `replay`: the command that repeats the run. `keep_data`: keep the brokers'
-    data.
+    `batch`: path of its batch's folder. `replay`: the command line that repeats the run. `keep_data`: keep the brokers'
+    data. `installed`: installation of the case's Kafka; None: it is found or made. `jars`: label of each Kafka that
+    nodes run → file name of a jar → SHA-256. `attachment`: address and credentials of a cluster that someone else runs
+    (backend `attach`). `healed`: called once, after the faults have healed and before the clients are closed. The next
+    case may start its cluster then. `hooks`: functions to call before a phase, with the run.
     """
 
     batch: str
     replay: str
     keep_data: bool = False
     installed: Installation | None = None
-    """Installation of the case's Kafka version; None: it is found or made."""
     jars: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """SHA-256 of each jar by file name, for each Kafka that nodes run, by its label."""
     attachment: Attachment | None = None
-    """Address and credentials of a cluster that someone else runs (backend `attach`)."""
     healed: Callable[[], None] = lambda: None
-    """Called once, after the faults were healed and before the clients are closed. The next case may start its cluster
-    now."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
-    """Function to call before a phase, with the run."""
 
 
 class Gauges:

@@ -169,7 +169,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield (what has not recovered, its progress: a number that grows) for each. Also renew `short`."""
+        """Yield each thing that has not recovered, with its progress as a number. Also update `short` (short ISRs)."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:

@@ -66,7 +66,8 @@ class Unit(StrEnum):
 
 
 class RuledBy(StrEnum):
-    """The rule by which a configuration forbids a class of anomalies, in the order of reports."""
+    """Rule that decides under which configurations a class of anomalies is forbidden. The value describes the rule in
+    docs/anomalies.md."""
 
     LOSS = "prediction, else acks, min.insync.replicas and unclean election"
     LIVENESS = "forbidden unless the settings or the faults say that it does not come back"
@@ -97,8 +98,15 @@ WHOLE: Final = ("producer", "seq", "offset", "detail")
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """A class of anomalies. `wording`: its definition. `plural` '': `singular` + s. `live`: True if only live readers
-    show it."""
+    """A class of anomalies: its definition (`wording`), its names in texts, and its treatment by the audit and the
+    judge.
+
+    `plural` '': `singular` + s. `unit`: the thing that one finding counts. `proves`: one finding is proof; if the class
+    is forbidden, it is FAIL even with incomplete evidence. `live`: only live readers show the class. `traced`: the
+    replay traces its findings to the steps that removed the records. `follows`: a record can get the class after its
+    window of a soak was read back. `passing`: a later window of a soak may find the record elsewhere and withdraw the
+    finding.
+    """
 
     name: Anomaly
     singular: str
@@ -110,14 +118,10 @@ class AnomalyClass:
     concern: Concern = Concern.DURABILITY
     plural: str = ""
     proves: bool = False
-    """True if one finding is proof: where forbidden, it is FAIL even with incomplete evidence."""
     live: bool = False
     traced: bool = False
-    """True if the replay traces its findings to the steps that took the records."""
     follows: bool = False
-    """True if a record can get this class after its window of a soak was read back."""
     passing: bool = False
-    """True if a later window of a soak may find the record elsewhere and withdraw the finding."""
     columns: tuple[str, ...] = WHOLE
     """Columns of a finding besides class, topic and partition; other columns are -1 or ''."""
 
@@ -133,7 +137,8 @@ class AnomalyClass:
 
 
 class Inversion(StrEnum):
-    """The `detail` of a `reordered` finding. The judge reads it, so its values are fixed."""
+    """Value of `detail` of a `reordered` finding: whether both records that are in the wrong order were acknowledged.
+    The judge compares the values, so they are fixed."""
 
     BOTH_ACKED = "both acked"
     ONE_NOT_ACKED = "one of the two not acked"

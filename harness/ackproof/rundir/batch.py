@@ -139,8 +139,11 @@ class OverRepeats(Document):
 class BatchFile(Document):
     """`batch.json`: results of a batch, rewritten after every case.
 
-    `verdict`: None if the user stopped the batch, or while a case or an expectation over repeats has no verdict and
-    none has failed. `command`: the command line that repeats the batch. `interrupted`: True if the user stopped it.
+    `verdict`: FAIL as soon as one case or expectation over repeats is FAIL. Otherwise None until all of them have a
+    verdict. Always None if the user stopped the batch (`interrupted`). `command`: the command line that repeats the
+    batch. `over_repeats`: expectations over repeats, with their results. `claimed`: statistics over repeats for claims,
+    which do not affect the verdict. `at_most`: greatest number of repeats of a case under `--until-decided`; None: the
+    number is fixed.
     """
 
     verdict: Verdict | None
@@ -151,11 +154,8 @@ class BatchFile(Document):
     interrupted: bool = False
     cases: tuple[BatchCase, ...]
     over_repeats: tuple[OverRepeats, ...] = ()
-    """Expectations over repeats, with their results."""
     claimed: tuple[OverRepeats, ...] = ()
-    """The same for claims. They do not affect the verdict of the batch."""
     at_most: int | None = None
-    """Greatest number of repeats of a case under `--until-decided`; None: the number of repeats is fixed."""
 
 
 class PairOutcome(StrEnum):

@@ -121,8 +121,12 @@ UNIT_TEXTS: Final[Mapping[Unit, Callable[[float], str]]] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """A comparison with a number in a unit (count, seconds, records per second, …): `0`, `> 0`, `< 6s`, `always >=
-    2`. `mode`: None unless the quantity is a state."""
+    """A comparison with a number, and when it must hold: `0`, `> 0`, `< 6s`, `always >= 2 during fault 1`.
+
+    `op`: an operator of `OPERATORS`. `value`: a number in `unit`; a share is 0 … 1. `mode`: None unless the quantity is
+    a state. `window`: the part of the run that counts. `by_s`: deadline of the modes `eventually` and `settles`, in
+    seconds from the beginning of the window; None: no deadline.
+    """
 
     op: str
     value: float
@@ -130,15 +134,14 @@ class Bound:
     mode: Mode | None = None
     window: Window = WHOLE
     by_s: float | None = None
-    """Deadline of `eventually` and `settles`, in seconds from the beginning of the window."""
 
     @classmethod
     def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
         """Parse a bound: a whole number (exactly that count), or a text such as "> 0" or "< 6s after fault 1".
 
-        `unit`: unit of the quantity, which decides the form of the number: a duration for seconds (`200ms`), a rate for
-        records per second (`1000/s`), a mode first for a number that is a state (`always >= 2`). Raises ValueError for
-        another form.
+        `unit`: unit of the quantity, which decides the form of the number: `200ms` for SECONDS, `1000/s` for
+        PER_SECOND, `5%` for SHARE, a whole number otherwise. NUMBER is the unit of states; their bounds begin with a
+        mode (`always >= 2`), other bounds have none. Raises ValueError for another form.
         """
         expected = ValueError(f"expected {_EXAMPLES[unit]}")
         if (

@@ -60,8 +60,12 @@ class OffsetsLog(Document):
 
 
 class CommittedFile(Document):
-    """`observed/committed.json`. `t_ns`: time before the first request, in ns since the run began. Runs without commits
-    of readers, on attached clusters, and of older versions do not have this file."""
+    """`observed/committed.json`: committed offsets at the end of a run, as coordinators answered (`groups`) and as each
+    replica's log of `__consumer_offsets` has them (`logs`).
+
+    `t_ns`: time before the first request, in ns since the run began. Runs without commits of readers, on attached
+    clusters, and of older versions do not have this file.
+    """
 
     t_ns: int
     groups: tuple[GroupOffsets, ...] = ()

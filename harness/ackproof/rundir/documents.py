@@ -145,16 +145,18 @@ class RecordCounts(Document):
 
 
 class DeletedWindows(Document):
-    """Windows that a soak deleted because nothing was found in them (`--keep`). `windows`: their number."""
+    """Windows that a soak deleted because nothing was found in them (`--keep`).
+
+    `windows`: their number. `records`: sums over all windows of the soak, deleted or not: rows of the ledgers, and
+    records that were read back. `gone`: produce attempts in ledger parts that were deleted, counted before the
+    deletion. `spared`: acknowledged attempts that are still in the ledgers, but whose records were deleted with a
+    window. They do not count as lost.
+    """
 
     windows: int
     records: RecordCounts
-    """Sums over all windows: rows of the ledgers, and records that the follower read back."""
     gone: int
-    """Attempts in parts of the ledgers that were deleted, as counted before the deletion."""
     spared: int
-    """Acknowledged attempts whose rows are still in the ledgers while their records were deleted with a window. They
-    do not count as lost."""
 
 
 class FinalReadFlaws(Document):
@@ -185,24 +187,24 @@ class GroupCounts(Document):
 
 
 class AuditFile(Document):
-    """`audit.json`: numbers of findings by class, and numbers of the rows that were audited. `reasons`: why the audit
-    is not `complete`."""
+    """`audit.json`: numbers of findings by class (`counts`), and numbers of the rows that were audited (`records`).
+
+    `counted`: SHA-256 of each ledger part that was counted, by its path in the run directory; empty in files of older
+    versions. `reasons`: why the audit is not `complete`. `unledgered`: rows of the final read whose record is missing
+    in the incomplete ledger of its producer. `consumed_committed`: rows of the final reader at read_committed, which
+    `records.consumed_final` does not include. `contents`: partition → content sums (`payload.content_sum`) of the final
+    reads at read_uncommitted and at read_committed.
+    """
 
     counts: dict[str, int]
     records: RecordCounts
     counted: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 of each ledger part that was counted, by its path in the run directory; empty in files of older
-    versions."""
     complete: bool
     reasons: tuple[str, ...] = ()
     unledgered: int = 0
-    """Rows of the final read whose record no ledger has, while the ledger of their producer is incomplete."""
     consumed_committed: int = 0
-    """Rows of the final reader at read_committed. `records.consumed_final` does not include them."""
     final_read: FinalReadFlaws = FinalReadFlaws()
     contents: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """Partition → content sums of the two final reads (`payload.content_sum`); the second is the one at
-    read_committed."""
     findings: tuple[str, ...] = ()
     """Names of the files in `findings/`. Empty in files of older versions: then all files there count."""
     series: str = "series.parquet"
@@ -219,8 +221,9 @@ class AuditFile(Document):
     def counts_to_show(self, final: FinalReadFile | None) -> dict[str, int]:
         """Return the counts that may be shown, by class. `final`: the final read; None if there was none.
 
-        Unless every partition was read out (`FinalReadFile.read_out`), an unread record is not lost and a zero proves
-        nothing. Then only counts above 0 are returned, and none of a class that only a final read can show.
+        All counts may be shown if the final read is complete enough (`FinalReadFile.read_out`). Otherwise a record that
+        is missing may only be unread, and a count of 0 proves nothing. Then zeros and the classes `ABSENCES`, such as
+        `lost`, are left out.
         """
         if final is not None and final.read_out:
             return dict(self.counts)
@@ -363,18 +366,17 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 class QuietSeconds(BaseModel, frozen=True):
     """Load of the machine and the clients, averaged over the seconds of load without an active fault.
 
-    Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `sent_rate`: records per
-    second. `looks_per_s`: rounds of samples per second, of 10 planned.
+    Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `asked_rate`, `sent_rate`:
+    configured and actual rate of all producers together, in records per second; `asked_rate` None: unlimited.
+    `median_ms`: median time from a produce call to its acknowledgement. `late_ms`: greatest delay of the harness' own
+    timer. `looks_per_s`: rounds of samples per second, of 10 planned.
     """
 
     seconds: float
     asked_rate: float | None
-    """Configured rate of all producers together, in records per second; None: unlimited."""
     sent_rate: float
     median_ms: float
-    """Median time from produce call to acknowledgement, in ms."""
     late_ms: float
-    """Greatest delay of the harness' own timer, in ms."""
     looks_per_s: float
     busy: float
     stolen: float

@@ -115,7 +115,8 @@ library's name of the error."""
 
 
 class LogDecision(IntEnum):
-    """Effect of a record of `__consumer_offsets`, by its transaction's marker: column `decision` of `OFFSETS_LOG`."""
+    """State of a record of `__consumer_offsets`: column `decision` of `OFFSETS_LOG`. A record outside of transactions
+    is in force. For a record of a transaction the transaction's marker decides."""
 
     IN_FORCE = 0
     """A plain record, or one of a transaction with a commit marker."""

@@ -67,7 +67,8 @@ class ErrorRow(NamedTuple):
 
 
 class Excuse(StrEnum):
-    """Reason why single records may break a guarantee. The value completes a sentence that begins with their number."""
+    """Reason why single records may break a guarantee of a library. The value continues a sentence about these records,
+    which begins with their number, such as `3 were appended in one leader epoch and …`."""
 
     NEW_LEADER = (
         "were appended in one leader epoch and again in a later one: librdkafka sends a record again when its leader "

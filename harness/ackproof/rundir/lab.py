@@ -189,7 +189,8 @@ ClaimSide: TypeAlias = Literal["holds", "fails", "measured"]
 
 
 class ClaimVerdict(StrEnum):
-    """Answer of an experiment on real brokers to a claim."""
+    """Answer of an experiment on real brokers to a claim about Kafka. It is true (CONFIRMED), true under a condition
+    (QUALIFIED), untrue (REFUTED), a size (MEASURED), or open (INCONCLUSIVE)."""
 
     CONFIRMED = "CONFIRMED"
     """The expected observations were made."""

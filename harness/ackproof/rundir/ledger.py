@@ -277,7 +277,11 @@ def _write_sorted(
 
 
 def _row_groups(lengths: Sequence[int]) -> list[int]:
-    """Return the first row of each row group. `lengths`: number of rows of each partition, in order."""
+    """Return the first row of each row group. `lengths`: number of rows of each partition, in order.
+
+    A row group has whole partitions. It ends after the partition with which it has at least `_SMALLEST_GROUP` rows and
+    at least 1 / `_GROUPS` of all rows.
+    """
     smallest = max(_SMALLEST_GROUP, -(-sum(lengths) // _GROUPS))
     bounds, at = [0], 0
     for length in lengths:
@@ -288,9 +292,11 @@ def _row_groups(lengths: Sequence[int]) -> list[int]:
 
 
 def _sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows sorted by partition, as row groups of a file: of some small partitions, of one, or a piece of one
-    with more than `_GREATEST_GROUP` rows. Rows of a partition keep their order. A table without rows gives one empty
-    row group."""
+    """Yield the rows sorted by partition, one table for each row group of a file. Rows of a partition keep their order.
+
+    A row group has whole partitions (`_row_groups`). One with more than `_GREATEST_GROUP` rows is cut into pieces of
+    that size. A table without rows gives one empty row group.
+    """
     parts = group_rows(table, ["topic", "partition"])
     places = sorted(parts)
     ordered = pa.concat_tables([parts[place] for place in places] or [table])

@@ -39,8 +39,11 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 class FaultLife:
     """Times of one fault from request to recovery, in ns since the run's start; None: the event never came.
 
-    The fault took effect at an unknown moment between `asked` and `confirmed`. `role`: its target, in words. `witness`,
-    `healing_witness`: the observations that confirmed the fault and its healing, in words.
+    `asked`: request for the fault. `confirmed`: confirmation; the fault took effect at an unknown moment between the
+    two. `healed`: its healing began. `recovered`: its healing was confirmed. `failed`: the fault or its healing failed.
+    `missed`: a storm drew the fault, and it found nothing to break or had no effect. A miss alone is no lack of
+    evidence. `over`: the last of `recovered`, `failed` and `missed` that came. `role`: the fault's target, in words.
+    `witness`, `healing_witness`: the observations that confirmed the fault and its healing, in words.
     """
 
     asked: int = _NEVER
@@ -56,19 +59,13 @@ class FaultLife:
     confirmed: int | None = None
     witness: str = ""
     healed: int | None = None
-    """Time at which its healing began."""
     recovered: int | None = None
-    """Time at which its healing was confirmed."""
     healing_witness: str = ""
     failed: int | None = None
-    """Time at which the fault or its healing failed."""
     missed: int | None = None
-    """Time at which the fault missed: a storm drew it, and it found nothing to break or had no effect. A miss alone is
-    no lack of evidence."""
     reason: str = ""
     """Reason for a failure or a miss; the first reason if there are several."""
     over: int | None = None
-    """Time at which its healing was confirmed or the fault was given up."""
 
     @property
     def asked_ns(self) -> int | None:
@@ -140,17 +137,18 @@ KILLED: Final = frozenset({-9, "SIGKILL", 137})
 
 @dataclass(frozen=True)
 class Lifelines:
-    """Timeline of a run sorted by fault, node and client, in one pass over its events."""
+    """Timeline of a run, sorted by fault, node and client in one pass over its events.
+
+    `faults`: faults that were requested, by number. `every_fault`: also faults that have events but were never
+    requested. Their trigger never fired, or a storm drew them and they found nothing to break.
+    """
 
     phases: Mapping[str, int]
     """Begin of each phase in ns since the run's start, in the order of the timeline. If a phase begins twice,
     the later time counts.
     """
     faults: Mapping[int, FaultLife]
-    """Faults that were requested, by number."""
     every_fault: Mapping[int, FaultLife]
-    """All faults with events, by number: those in `faults`, and those that were never requested, because their trigger
-    never fired or, for faults that a storm drew, because they found nothing to break."""
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
     nodes: Mapping[int, NodeLife]

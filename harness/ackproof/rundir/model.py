@@ -60,8 +60,11 @@ class Deletion(Document):
     """A deleted incarnation of a topic's partition (from a creation of the topic to its deletion). Times are ns since
     the run's start.
 
-    `why`: the deletion in words. An acknowledgement between `again_ns` and `until_ns` can belong to this incarnation or
-    to the next one.
+    `removed_ns`: its deletion in the metadata log. `until_ns`: latest time at which its leader can still have appended.
+    `again_ns`: creation of the next incarnation; -1 never. An acknowledgement between `again_ns` and `until_ns` can
+    belong to either incarnation. `either`: number of acknowledged records that may belong to this incarnation or to
+    another one. `first_either`, `last_either`: their lowest and highest offset; -1 without any. `why`: the deletion in
+    words.
     """
 
     topic: str
@@ -75,17 +78,13 @@ class Deletion(Document):
     removed_ns: int
     """Time of its deletion in the metadata log, by the record at `offset`."""
     until_ns: int
-    """Latest time at which its leader can still have appended."""
     again_ns: int
-    """Time at which the topic was created again; -1 never."""
     offset: int
     log_end: int
     """Log end offset of the last leader, if the broker had not removed the log yet; -1 unknown."""
     acked: int = 0
     """Number of acknowledged records that were deleted with it."""
     either: int = 0
-    """Number of acknowledged offsets, `first_either` … `last_either`, that may belong to this incarnation or to the
-    next one."""
     first_either: int = -1
     last_either: int = -1
     why: str
@@ -317,7 +316,8 @@ class SimulatedSpread(Document):
 
 
 class FirstLeader(Document):
-    """Number of runs in which a broker was the first leader after the first fault."""
+    """Number of simulated runs (`runs`) in which the broker `leader` was the first new leader of any partition after
+    the first fault."""
 
     leader: int
     runs: int
@@ -351,23 +351,22 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Results of all simulated runs of one case. `runs`: their number. `first_seed`: seed of the first; the
-    others are the next integers.
+    """Results of all simulated runs of one case. `runs`: their number. `first_seed`: seed of the first; the others are
+    the next integers.
 
-    `linger_ms`: time for which a producer fills a batch. The simulation handles a batch as a whole, which
-    limits the precision of counts. `spreads`: one per quantity. `elected`: first leaders after the first
-    fault. `worst`: seeds with the most anomalies.
+    `incomplete`: runs that no number includes: their final read was incomplete, or a fault was not confirmed.
+    `linger_ms`: time for which a producer fills a batch. `coarseness`: number of records that all producers together
+    gather in that time. Counts are no more exact, because a batch is simulated as a whole. `spreads`: one per quantity.
+    `elected`: first leaders after the first fault. `worst`: seeds with the most anomalies.
     """
 
     case: str
     settings: dict[str, Scalar] = Field(default_factory=dict)
     runs: int = 0
     incomplete: int = 0
-    """Runs that no number includes: their final read was incomplete, or a fault was not confirmed."""
     first_seed: int = 0
     linger_ms: float = 0.0
     coarseness: float = 0.0
-    """Granularity of counts: number of records that all producers together gather in `linger_ms`."""
     seconds: float = 0.0
     spreads: tuple[SimulatedSpread, ...] = ()
     elected: tuple[FirstLeader, ...] = ()

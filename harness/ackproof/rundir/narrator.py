@@ -67,8 +67,9 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Return an event in words, without its time and subject; '' if its detail is empty. Only two texts begin with the
-    subject: that of a node or client that ended by itself, and that of an audited window."""
+    """Return an event in words, without its time; '' if its detail is empty. The text does not name the event's subject
+    (`name_subject`). Exceptions are a node or client that ended by itself, and an audited window: their texts begin
+    with it."""
     match event.what:
         case PhaseBegan(phase=phase):
             return phase

@@ -40,7 +40,8 @@ class ExitCode(IntEnum):
 
 
 class Verdict(StrEnum):
-    """Verdict of the judge on a case."""
+    """Verdict of the judge on a case. PASS: nothing forbidden was found. FAIL: a promise of Kafka or an expectation is
+    proven broken. INCONCLUSIVE: the evidence does not decide."""
 
     PASS = "PASS"
     """The evidence is complete, and nothing forbidden was found."""

@@ -61,8 +61,11 @@ SHARE: Final = 1 << 40
 
 
 class PartEnd(NamedTuple):
-    """One part as `_END` describes it. `first`, `last`: least and greatest row number (seq, read_seq or txn); -1 if the
-    part has no rows or no statistics."""
+    """One part of a ledger, as a client's `_END` (the parts that it had when it closed) or `_DELETED` lists it.
+
+    `first`, `last`: least and greatest row number (seq, read_seq or txn); -1 if the part has no rows or no statistics.
+    `bytes`, `sha256`: size and SHA-256 of the file.
+    """
 
     name: str
     rows: int

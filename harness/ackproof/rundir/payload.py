@@ -117,7 +117,8 @@ def wrap(value: bytes, pointer: str, text: str) -> bytes:
 
 
 def identity_text(producer: int, seq: int) -> str:
-    """Return a record's identity as text, in the form in which a service under test keeps it."""
+    """Return a record's identity as text, in the form in which a service under test keeps it: `0-17` for producer 0,
+    seq 17."""
     return f"{producer}-{seq}"
 
 

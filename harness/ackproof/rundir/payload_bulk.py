@@ -95,7 +95,8 @@ class BulkEncoder:
 
 
 def _bytes_of(numbers: npt.NDArray[np.number]) -> Bytes:
-    """Return the bytes of each number, one row of the result per number."""
+    """Return the bytes of each number, one row of the result per number. Their order is that of the dtype, such as
+    `>i8` for big-endian."""
     return numbers.view(np.uint8).reshape(len(numbers), numbers.itemsize)
 
 
@@ -130,9 +131,8 @@ class Decoded:
     intact: npt.NDArray[np.bool_]
 
     def numbers(self) -> tuple[npt.NDArray[np.signedinteger], ...]:
-        """Return the columns producer, seq and origin_partition. A value that ackproof wrote has no negative
-        number there.
-        """
+        """Return the columns producer, seq and origin_partition. They have -1 for a value without an identity. A value
+        that ackproof wrote never has a negative number there."""
         return (self.producer, self.seq, self.origin_partition)
 
 

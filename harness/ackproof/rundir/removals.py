@@ -53,7 +53,7 @@ class Removal:
 
     @property
     def removes(self) -> bool:
-        """True if retention or a deletion of records or of the topic has removed records. Compaction does not count."""
+        """True if retention has removed records, or a deletion of the topic may have. Compaction does not count."""
         return max(self.log_start, self.committed_start) > 0 or self.deleted_ns >= 0
 
     @property

@@ -14,21 +14,23 @@ from ackproof.rundir.partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TimestampRule:
-    """Timestamps that records of one partition may have, for either value of `message.timestamp.type`. A record must
-    have one of them."""
+    """Timestamps that records of one partition may have, under each `message.timestamp.type` that was in force.
+
+    CreateTime: `sent_from_ns` is the time, in ns since the Unix epoch, from which `sent_ns` and `done_ns` count. If
+    `unsure_ns` is None, the timestamp is the whole millisecond of `sent_ns`. Otherwise the client library set it. It
+    lies at most `unsure_ns` before `sent_ns` and at most `unsure_ns` after `done_ns`. LogAppendTime: `appended_ms` are
+    the first and last ms of the run since the Unix epoch, by any broker's clock.
+
+    `sent_from_ns` or `appended_ms` is None if its type was never in force. If both types were, a timestamp of either is
+    allowed.
+    """
 
     topic: str
     partition: int
     sent_from_ns: int | None
-    """CreateTime: ns since the Unix epoch from which `sent_ns` and `done_ns` count. A record has the whole millisecond
-    of `sent_ns`. None: the type was never in force."""
     appended_ms: tuple[int, int] | None
-    """LogAppendTime: first and last ms of the run since the Unix epoch, by any broker's clock. None: the type was
-    never in force."""
 
     unsure_ns: int | None = None
-    """CreateTime: by how many ns a record's timestamp may lie before `sent_ns` or after `done_ns`, because the client
-    library set it in between. None: the timestamp is exact."""
 
     @property
     def place(self) -> TopicPartition:

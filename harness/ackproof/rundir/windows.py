@@ -35,8 +35,11 @@ class WindowRead(Document):
 class WindowTask(Document):
     """Input for the audit of one window of a soak. Paths are absolute.
 
-    `chunk_rows`: number of seqs in a part of a producer. `stride`: distance of a producer's seqs within one
-    partition (round-robin). `last`: all clients have closed.
+    `last`: all clients have closed. `chunk_rows`: number of seqs in a part of a producer. `stride`: distance of a
+    producer's seqs within one partition (round-robin). `sent`: number of attempts of each producer when the window
+    closed, by client id; empty in the last window. `state`: file that the audit of the previous window wrote; '' for
+    the first window. `left`: sentences on records that the window does not cover and the next one will. `reasons`:
+    sentences on why the audit of the window is incomplete.
     """
 
     number: int
@@ -51,7 +54,6 @@ class WindowTask(Document):
     producers: dict[str, int]
     """Numbers of all producers, by client id."""
     sent: dict[str, int]
-    """Number of attempts of each producer when the window closed."""
     readers: tuple[int, ...] = ()
     """Numbers of the live readers that run."""
     consumed: tuple[str, ...]
@@ -59,11 +61,8 @@ class WindowTask(Document):
     followed: tuple[str, ...]
     """Parts of the follower's read; for the last window those of the final read."""
     state: str = ""
-    """State file of the previous window; '' for the first window."""
     left: tuple[str, ...] = ()
-    """Parts that could not be read, with the reason. The audit of the next window reads them."""
     reasons: tuple[str, ...] = ()
-    """Why the window is incomplete."""
 
 
 class WindowFile(Document):
@@ -72,7 +71,8 @@ class WindowFile(Document):
     `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`: findings by
     class. `live`: new reads of live readers. `followed`: records that were read back. `open`: acknowledged attempts at
     offsets that were not read yet. `late`: live reads of offsets of earlier windows, which the audit at the end covers.
-    `pinned`: by producer, the numbers of the parts with its open attempts or lost records.
+    `pinned`: by producer, the numbers of the parts with its open attempts or lost records. `left`, `reasons`: as in
+    `WindowTask`.
     """
 
     format: Literal[1] = 1
@@ -108,7 +108,8 @@ class WindowFile(Document):
 
 
 def window_dir(run: CaseDir, number: int) -> CaseDir:
-    """Return the folder of a window: a run directory with the follower's ledger."""
+    """Return the folder of a soak's window. It is laid out as a run directory, whose ledger has the records that the
+    reader `FOLLOWER` read back."""
     return CaseDir(run.windows / f"{number:06d}")
 
 

@@ -74,9 +74,9 @@ def spark_settings(
     value.
 
     `folder`: folder for Spark's temporary files. `java_options` returns further options of the driver's JVM; it is
-    called only if the user set none. `sql`: remote executors run SQL operators in their JVMs, which therefore keep
-    Spark's options; without it they get options for JVMs that only start Python tasks. Within spark-submit, or with
-    PYSPARK_SUBMIT_ARGS, the given settings are returned alone.
+    called only if the user set none. `sql`: True if executors run SQL operators in their JVMs; these then keep Spark's
+    own JVM options. If `sql` is False, they get options for JVMs that only start Python tasks. Within spark-submit, or
+    with PYSPARK_SUBMIT_ARGS, only the given settings are returned.
     """
     if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         return dict(given)

@@ -116,17 +116,19 @@ class Read(NamedTuple):
 
 @dataclass
 class ProducerBook:
-    """Attempts of one producer, in order of seq. `not_taken`: calls for which the client library had no room or no
-    metadata; they are no attempts. `transaction`: number of its latest transaction; -1: it has begun none."""
+    """Attempts of one producer, in order of seq.
+
+    `not_taken`: calls for which the client library had no room or no metadata; they are no attempts. `offsets_lie`:
+    True once a record was acknowledged without an offset, as with acks=0. No offset of the producer then counts,
+    because librdkafka reports offsets that no broker assigned. `transaction`: number of its latest transaction; -1: it
+    has begun none.
+    """
 
     number: int
     library: ClientLibrary
     attempts: list[Attempt] = field(default_factory=list)
     not_taken: list[Attempt] = field(default_factory=list)
     offsets_lie: bool = False
-    """True with acks=0: librdkafka then reports offsets that no broker assigned, and none for the first
-    record of a partition.
-    """
     transaction: int = -1
 
     def begin_transaction(self) -> None:

@@ -182,9 +182,11 @@ class AuditedProducer(AuditedClient[Producer]):
         self._real.abort_transaction(*timeout)
 
     def settle(self, timeout_s: float) -> None:
-        """Flush; after `timeout_s` seconds purge the remaining records, whose outcome stays unknown. Raises `BadInput`
-        if records have no report although the producer has none left to deliver: it reports errors only, or a delivery
-        callback raised."""
+        """Flush; after `timeout_s` seconds purge the remaining records, whose outcome stays unknown.
+
+        Raises `BadInput` if records have no delivery report although the producer's queue is empty. The producer then
+        reports errors only, or a delivery callback raised.
+        """
         try:
             if self._real.flush(timeout_s):
                 self._real.purge()

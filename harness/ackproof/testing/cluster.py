@@ -310,9 +310,9 @@ class KafkaCluster:
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
-        """Heal the faults that hold these nodes (None: all nodes in `state`), and repair nodes that no fault holds, as
-        the healing of a fault `kind` does. Raises `BadInput` if a node is not in `state`, or if there is none. `word`:
-        name of the call."""
+        """Heal the faults that hold these nodes (`target` None: all nodes in `state`). Repair the other nodes as the
+        healing of a fault `kind` does. Return the nodes. Raises `BadInput` if there are none, one is in another state,
+        or a `fault` block holds one. `word`: name of the call, for messages."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")
@@ -333,10 +333,9 @@ class KafkaCluster:
         return nodes
 
     def _mend(self, injections: Mapping[int, Injection[Any]], nodes: tuple[int, ...], word: str) -> None:
-        """Heal the injections, given by fault number; the number 0 stands for nodes that no fault holds.
-
-        A fault counts as healed once it holds no node.
-        """
+        """Heal the injections, given by fault number (0: of nodes that no fault holds), and confirm the healing. Record
+        as healed each fault that then holds no node. `nodes`, `word`: the nodes and the name of the call, for reports
+        only."""
         healed = []
         for number, injection in injections.items():
             begun_ns, did = self.clock.now(), injection.heal()

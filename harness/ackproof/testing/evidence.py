@@ -52,8 +52,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Findings of the audit. `copies`: content (topic, key, value) → number of records with it in the final read, whose
-    rows are `final`."""
+    """Findings of the audit, and the records of the final read (`final`). `copies`: number of these records by their
+    content (topic, key, value)."""
 
     findings: tuple[Finding, ...]
     copies: Mapping[Content, int]
@@ -61,11 +61,10 @@ class Evidence:
 
 
 def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> Evidence:
-    """Wait until the cluster is at rest, at most `settle_s` seconds; read everything back, write both ledgers,
-    audit.
+    """Wait until the cluster is at rest, at most `settle_s` seconds; read everything back, write both ledgers, audit.
 
-    `audit` gets the run directory, audits it and returns the result. Raises `EvidenceMissing` if the read or the
-    audit is incomplete, `AuditFailed` if it could not count, `WaitTimeout` if no broker describes the topics.
+    `audit` gets the run directory, audits it and returns the result. Raises `EvidenceMissing` if the final read or the
+    audit is incomplete, `AuditFailed` if the audit has no counts, `WaitTimeout` if no broker describes the topics.
     """
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
     topics |= {read.topic for reads in book.readers for read in reads}

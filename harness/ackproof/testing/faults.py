@@ -124,9 +124,7 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 class _BadLine(NamedTuple):
-    """A log line at WARN or above. `at`: seconds since 1970. `severe`: ERROR or FATAL. Lines of one node that
-    differ only in numbers have the same `kind`.
-    """
+    """A log line at WARN or above. `at`: seconds since 1970. `severe`: True for ERROR and FATAL."""
 
     at: float
     severe: bool
@@ -135,6 +133,7 @@ class _BadLine(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str]:
+        """Node and text of the line, with `#` for each number. Lines that differ only in numbers have the same kind."""
         return self.node, _NUMBERS.sub("#", self.text.partition("] ")[2])
 
 

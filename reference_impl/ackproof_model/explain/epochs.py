@@ -157,8 +157,10 @@ NEVER: Final = np.iinfo(np.int64).max
 class LeaderEpoch:
     """One leader epoch: from its election until the last time at which its leader can have appended.
 
-    Times are ns since the run's start; `end_ns` is NEVER if nothing ended it. `clean`: False if the leader
-    was elected from outside of ISR and ELR. `cause`: the step of the controller, in words.
+    Times are ns since the run's start; `end_ns` is NEVER if nothing ended it. `clean`: False if the leader was elected
+    from outside of ISR and ELR. `cause`: the step of the controller, in words. `offset`: offset, in the metadata log,
+    of the record that elected the leader. `before`: the partition's state before the election, in words; '' if there
+    was none.
     """
 
     epoch: int
@@ -168,9 +170,7 @@ class LeaderEpoch:
     clean: bool
     cause: str
     offset: int
-    """Offset, in the metadata log, of the record that elected the leader."""
     before: str = ""
-    """Description of the partition's state before the election."""
 
 
 def leader_epochs(history: Sequence[Moment], node_ends: Sequence[Event], learns: int) -> list[LeaderEpoch]:
@@ -308,19 +308,17 @@ NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
 class OffsetFates:
     """Possible fates of acknowledged records, as arrays with one element per row.
 
-    `gone`: True if the record can be gone. `kept`: True if it can be kept. Both are True if the times do not
-    decide.
+    `gone`: True if the record can be gone. `kept`: True if it can be kept. Both are True if the times do not decide.
+    `expired`: True if its offset is below the log start. `old_epoch`: the epoch in which the record was appended, if a
+    later leader can have removed it; else -1. `timely`: True if the times of its send and its acknowledgement fit one
+    of the leader epochs.
     """
 
     gone: Bools
     kept: Bools
     expired: Bools
-    """True for offsets below the log start."""
     old_epoch: Ints
-    """For records that a later leader of this log can have removed: the epoch in which the record was appended; else
-    -1."""
     timely: Bools
-    """True if the times of the send and the acknowledgement fit one of the possible epochs."""
 
 
 def may_have_appended(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:

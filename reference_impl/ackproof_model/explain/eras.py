@@ -120,11 +120,11 @@ class Era:
     def forbidden_step(
         self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str
     ) -> ForbiddenStep:
-        """Return the forbidden step for acknowledged offsets that no log of their epochs has. `nowhere`: mask of
-        these in `rows`, not empty.
+        """Return the forbidden step that acknowledged offsets are in no log, although no later leader can have removed
+        them. `nowhere`: mask of these in `rows`, not empty.
 
-        Its sentence is the partition, directly followed by `what` (which begins with `: ` or `, `), then the
-        first of these records, and `end`. `before`: the state before the step, in words.
+        `what` and `end` are parts of its sentence: `PARTITION{what}, the first OFFSET of producer P, seq S; {end}`. So
+        `what` begins with `: ` or `, `. `before`: the state before the step, in words.
         """
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(
@@ -143,8 +143,11 @@ class Era:
 class PastLife:
     """A deleted incarnation of a partition, and the acknowledged rows (with an offset) that can belong to it.
 
-    `removal`: the deletion of its topic. `number`: position among the incarnations, from 1. `log_end`: log
-    end offset at the deletion; -1 if its log was not read.
+    `era`: its leader epochs and its log. `life`: its states, from the metadata log. `removal`: the deletion of its
+    topic. `number`: position among the incarnations, from 1. `again_ns`: time at which the next incarnation was
+    created; -1: never. `told`: fates of the rows according to its log; None if the log was not read. `can`: mask of the
+    rows that can belong to it, by time and offset. `log_end`: log end offset at the deletion; -1 if its log was not
+    read.
     """
 
     era: Era
@@ -152,11 +155,8 @@ class PastLife:
     removal: Removal
     number: int
     again_ns: int
-    """Time in ns at which the next incarnation was created; -1: never."""
     told: OffsetFates | None
-    """Fates of the rows according to this incarnation's log; None if the log was not read."""
     can: Bools
-    """Mask of the rows that can belong to this incarnation, by time and offset."""
     log_end: int
 
     @property
@@ -289,8 +289,11 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Return a mask of the rows that were sent too late for the last leader's log, which only grows. It had already
-    acknowledged their offset, or a higher one, for one of the rows `sure`."""
+    """Return a mask of the rows that cannot be in the last leader's log, which only grows. Such a row was sent after a
+    row of the mask `sure` with the same or a higher offset had been acknowledged.
+
+    `sure`: rows that no earlier leader can have appended, acknowledged before the next incarnation was created.
+    """
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:

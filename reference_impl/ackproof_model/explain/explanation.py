@@ -80,9 +80,11 @@ def _unfit(observed: Observed, lives: Sequence[Life], place: TopicPartition) -> 
 
 @dataclass(frozen=True)
 class _Place:
-    """State of explaining the losses of one partition. `era`: its present incarnation; without leader epochs if its
-    topic is deleted. `every`: its acknowledged rows. `by_interval`: mask of those without an offset that `intervals`
-    explains."""
+    """Losses of one partition; `explain` explains them and adds the results to `account`.
+
+    `era`: the incarnation that exists now; it has no leader epochs if the topic is deleted. `lives`: all incarnations.
+    `every`: all acknowledged rows. `by_interval`: mask of the rows without an offset that `intervals` has explained.
+    """
 
     account: Account
     era: Era

@@ -109,11 +109,11 @@ def _elections(
     log: KeptLog | None,
     learns: int,
 ) -> Iterator[Disturbance]:
-    """Yield each election as a disturbance. Records can be missing that were sent after the last one that the
-    new leader certainly has, and before the old leader certainly knew of the new one.
+    """Yield each election as a disturbance. Records can be missing if they were sent after the last one that the new
+    leader certainly has. Records that were sent once the old leader certainly knew of the new one are not affected.
 
-    What the old leader appended may have waited in its queues. So a record sent after all that the new leader has may
-    be missing, although the log grew since.
+    Growth of the old leader's log above the new leader's start offset is no evidence. Those records were truncated, and
+    may have waited in queues since long before.
     """
     for old, new in pairwise(reigns):
         start = None
@@ -144,13 +144,16 @@ def _sent_ns(observed: Observed, place: TopicPartition, start: int | None) -> in
 def _appended_ns(
     samples: Sequence[Sample], reign: LeaderEpoch, until_ns: int, start: int | None = None
 ) -> int:
-    """Return a time, in ns since the run's start, until which the leader of epoch `reign` surely appended what it was
-    sent; the begin of that epoch if no later time is known. `until_ns`: later samples are not used. `start`: neither is
-    the first sample with a log end above this offset, nor any after it.
+    """Return the latest time, in ns since the run's start, until which the leader of epoch `reign` surely appended all
+    that it was sent. Return the begin of that epoch if the samples show no later time.
 
-    The time comes from rises of the sampled log end. A sample has a broker's newest answer, and a broker is asked again
-    only after its answer. So the answer with the lower end was given after the sample before the first one that shows
-    it, and the log grew later still."""
+    `until_ns`: samples after this time are not used. `start`: samples from the first with a log end above this offset
+    on are not used; None: no limit.
+
+    If the sampled log end grows from A to B, the leader appended after it had answered A. A sample shows the broker's
+    newest answer, so A may be older than the first sample that shows it. But A was answered after the sample before
+    that one. The time of that earlier sample is returned.
+    """
     surely = before = shorter = reign.begin_ns
     ended = -1
     for sample in samples:
@@ -217,12 +220,13 @@ def left_unread(events: Sequence[Event]) -> dict[int, str]:
 def intervals(
     place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[UnplacedLoss], Bools]:
-    """Find sequences of missing records that were acknowledged without an offset. `rows`: the partition's acknowledged
-    records.
+    """Find runs of consecutive missing records of a producer that were acknowledged without an offset. `rows`: the
+    partition's acknowledged records.
 
-    Return them (`why` is '' for a sequence that no event explains), and a mask of the explained rows: by a disturbance,
-    or by their producer's end. `around`: disturbances of the partition. `unread`: by producer, a sentence on bytes that
-    no broker had read at its close (`left_unread`)."""
+    Return the runs (`why` is '' if no event explains a run), and a mask of the rows that are explained. A run is
+    explained by a disturbance (`around`), or at the end of a producer by bytes that no broker had read when it closed.
+    `unread`: a sentence on such bytes, by producer (`left_unread`).
+    """
     explained = np.zeros(len(rows), np.bool_)
     found: list[UnplacedLoss] = []
     for producer in np.unique(rows.producer[rows.missing & (rows.offset < 0)]).tolist():

@@ -58,7 +58,11 @@ class _Told(Document):
 
 
 class _File(Document):
-    """The part of the output of `ackproof explore --json` that is read here."""
+    """Output of `ackproof explore --json`, without fields that are not needed here.
+
+    `of`: the protocol that was searched. `rules`: the release whose rules it has. `without`: protections that were
+    taken out of these rules. `scope`: size of the model, as text. `found`: the counterexample of each class of finding.
+    """
 
     of: str = KAFKA
     rules: str

@@ -199,11 +199,11 @@ class _Translation:
         yield from self._void_entries(changed, after)
 
     def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
-        """Yield the script entry that lets a follower's request reach its leader. The answer waits at the
-        gate until `_take_entries`. Yields nothing for an answer after which the follower fetches with its log
-        as it is (`_agrees`).
+        """Yield the script entry that lets a follower's request reach its leader.
 
-        A refusal passes at once, because the follower only sends its request again.
+        The script holds the answer back until `_take_entries` lets it through. A refusal passes at once, because the
+        follower only sends its request again. Yields nothing for an answer about an epoch's end that leaves the
+        follower's log as it is (`_agrees`): the follower's next request is a fetch.
         """
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
@@ -298,10 +298,15 @@ class _Translation:
     # -- what is to be seen -------------------------------------------------------------------------------------
 
     def _expected(self, state: State) -> dict[str, Data]:
-        """Return the state that a script step is to wait for: what a script can observe of the model's `state`. Brokers
-        in `_starting` are left out; while there are any, so are leader, epoch, ISR, ELR, `fenced` and `down`. Believed
-        epochs and high watermarks are left out for brokers in `_ahead` and without a role; unless the class is
-        `diverged`, high watermarks also for followers, and for leaders until they reach the start of their epoch."""
+        """Return the part of the model's `state` for which a script step waits: the part that a script can observe on
+        brokers.
+
+        A broker in `_starting` runs in the model only, and is left out. While there is one, leader, epoch, ISR, ELR,
+        `fenced` and `down` are left out, too. `believed` has the leader epoch that each running leader or follower
+        knows. Brokers in `_ahead` are left out there, because they know more than in the model. `high_watermarks` has
+        leaders of `believed` whose mark has reached the start of their epoch. For the class `diverged` it has all
+        brokers of `believed`.
+        """
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

@@ -202,9 +202,13 @@ _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """Yield the smaller scopes of two brokers that a scope of three brokers contains, each with a sentence on what
-    happened to the third broker before. Its end or fencing uses up one incident of the scope's budget. Scopes with a
-    budget of only two ends come first (`_TWO_ENDS`). Yields nothing for a scope of another number of brokers."""
+    """Yield the smaller scopes of two brokers that a scope of three brokers contains. Each comes with a sentence on why
+    the third broker is away.
+
+    The loss of the third broker uses up one incident of the budget, such as a kill or a fencing. Scopes that allow only
+    a kill and a power loss, or two power losses, come first (`_TWO_ENDS`). Yields nothing for a scope of another number
+    of brokers.
+    """
     if scope.brokers != 3:
         return
     two = [

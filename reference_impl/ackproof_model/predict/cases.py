@@ -30,13 +30,15 @@ MOST_RECORDS: Final = 2
 
 @dataclass(frozen=True)
 class CaseBudget:
-    """Incidents of a case as the `budget` of a search: of each kind at most as many as the model has brokers."""
+    """Incidents of a case, as the `budget` of a search: each kind may happen at most as often as the model has brokers.
+
+    `faults`: the causes of the incidents, as text, each with its incidents. `clamped`: numbers of the case that were
+    reduced to fit the model, as text, such as `kills: 5 → 3`.
+    """
 
     budget: Budget
     faults: tuple[str, ...]
-    """The incidents that were counted, as text, each with its number."""
     clamped: tuple[str, ...] = ()
-    """The limits that were applied, as text, such as `kills: 5 → 3`."""
 
 
 def rules_name(case: Case) -> str:

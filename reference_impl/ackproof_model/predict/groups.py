@@ -268,8 +268,11 @@ def _predict_classes(
 
 
 def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance, str] | None:
-    """Return (answer, reason) for a class that is decided from the settings, if only as unknown; None for a class that
-    must be searched. `lossy_input`: why an input topic may lose records, as such a reason; '' if none may."""
+    """Return (answer, reason) if the settings decide a class, or show that it stays unknown. Return None for a class
+    that must be searched.
+
+    `lossy_input`: why an input topic may lose records; '' if none may. It can be the reason for an unknown class.
+    """
     spec, never = found.spec, Chance.IMPOSSIBLE
     if anomaly == Anomaly.DOUBLED_OUTPUT and spec.output is None:
         return never, "the group has no output"
@@ -288,8 +291,8 @@ def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance
 
 
 def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
-    """Return why an input may lose records that members have read, so that others take their offsets; '' if none
-    may."""
+    """Return why an input topic may lose records that members have read, so that new records take over their offsets;
+    '' if none may."""
     for topic in found.case.experiment.input_of(found.name):
         answer = file.find_class("vanished", topic)
         if answer is not None and answer.chance is not Chance.IMPOSSIBLE:
@@ -298,11 +301,12 @@ def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
 
 
 def _explored(rules: GroupRules, found: _Circumstances, max_states: int) -> dict[str, Answer]:
-    """Search the model of the group with these incidents, and return the answer for each class. A class is
-    unknown if only a late request leads to it, or a loss that is not certain to be possible, or if the limit
-    ended a search that did not find it.
+    """Search the model of the group with these incidents, and return the answer for each class.
 
-    `max_states`: limit for all searches together.
+    A class is possible if a search finds it, and impossible if complete searches do not. It is unknown if only a late
+    request leads to it. It is unknown, too, if only a loss of the offsets log leads to it, and that loss is itself
+    unknown. It is also unknown if the limit ended a search before the class was found. `max_states`: limit for all
+    searches together.
     """
     plain = found.incidents._replace(late_requests=False, lossy_log=False)
     lossy = plain._replace(lossy_log=True, moves=True)

@@ -208,10 +208,10 @@ def _of_rot(
     decided: Sequence[MetadataRecord],
     options: SearchOptions | None,
 ) -> Iterator[PredictedClass]:
-    """Yield the predictions for partitions from whose logs a fault removed something: possible if a power loss makes
-    the class so, else unknown.
+    """Yield the predictions for partitions from whose logs a fault removed something. A class is possible if a search
+    that counts the fault as a power loss finds it, else unknown.
 
-    `options` None: nothing can be predicted, so nothing is searched.
+    `options`: limits of the search. None: nothing is searched, and each class is unknown.
     """
     faults = _faults(case, events)
     for topic, spec in case.experiment.topics.items():

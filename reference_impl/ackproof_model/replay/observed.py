@@ -65,23 +65,25 @@ CLOCKS: Final = frozenset({"clock_jump"})
 
 @dataclass(frozen=True)
 class Observed:
-    """The facts that were observed in one run, read from its run directory. `records`: records of the metadata log.
-    `samples`, `replicas`: partition samples and replicas' logs, by partition; empty if the run has none."""
+    """The facts that were observed in one run, read from its run directory.
+
+    `stamps_from_ns`: start of the run on the clock of record timestamps, in ns since the Unix epoch. It is 0 in a
+    simulated run, because its ledgers must be the same for the same seed. `records`: records of the metadata log.
+    `samples`, `replicas`: partition samples and replicas' logs, by partition; empty if the run has none. `deleted`:
+    logs of deleted replicas that brokers had not removed yet. `lacks`: sentences on facts that are missing in the run
+    directory.
+    """
 
     run: CaseDir
     case: Case
     wall: WallClock
     stamps_from_ns: int
-    """Start of the run on the clock of record timestamps, in ns: since the Unix epoch. In a simulated run it
-    is 0, because its ledgers must be the same for the same seed."""
     records: tuple[MetadataRecord, ...]
     samples: Mapping[TopicPartition, Sequence[Sample]]
     replicas: Mapping[TopicPartition, Sequence[Replica]]
     deleted: Mapping[TopicPartition, Sequence[Replica]]
-    """Logs of deleted replicas that brokers had not removed yet."""
     events: tuple[Event, ...]
     lacks: tuple[str, ...]
-    """Facts that are missing in the run directory, as sentences."""
 
     @property
     def experiment(self) -> ExperimentSpec:
