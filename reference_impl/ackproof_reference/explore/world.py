@@ -139,7 +139,7 @@ class Retelling:
                         following.append(new)
             level = following
         changes = zip(self.full.names, before, after, strict=True)
-        raise AssertionError(f"the told model has no way to {[one for one in changes if one[1] != one[2]]}")
+        raise AssertionError(f"the plain model has no way to {[one for one in changes if one[1] != one[2]]}")
 
     def _steps(self, row: Row) -> Iterator[tuple[StoryLine, Row]]:
         for group in self.full.groups:

@@ -142,5 +142,5 @@ def virtual_of(fault: FaultSpec, aim: Aim, world: World) -> Virtual[Any]:
     """
     maker = maker_of(type(fault))
     if maker is None:
-        raise FaultNotConfirmed(f"{fault.kind} is not played")
+        raise FaultNotConfirmed(f"{fault.kind} cannot be simulated")
     return maker(fault, aim, world)

@@ -76,7 +76,7 @@ function listFindings(host, wait = true) {
   } else if (wait) {
     listed.add(host);
     documentOf(host.dataset.findings).then((data) => new Findings(host, data), (error) => {
-      host.replaceChildren(make("p", { class: "callout warn" }, `The findings cannot be shown: ${error.message}. They are in the Parquet files beside this page.`));
+      host.replaceChildren(make("p", { class: "callout warn" }, `The findings cannot be shown: ${error.message}. They are in the Parquet files next to this page.`));
     });
   }
 }
