@@ -64,8 +64,8 @@ def impossible_demands(
 ) -> Iterator[str]:
     """Yield a sentence for each of `expects` that demands a finding which is predicted impossible.
 
-    `removable`: True if the case may remove records. The protocol's steps do not cover that, so lost and
-    vanished are then left out.
+    `removable`: True if retention, compaction or a deletion may remove records in this case. The model that predicts
+    has no such steps, so that demands for lost and vanished records are then left out.
     """
     for expect in expects:
         for anomaly, bound in expect.counts.items():

@@ -107,10 +107,10 @@ def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
 
 
 def count_torn_by_loss(facts: Facts) -> int:
-    """Return the number of torn transactions that lack only records that count as lost: the loss counts, and not the
-    torn transaction.
+    """Return the number of torn transactions that lack only lost records. Such a transaction is not counted again,
+    because its records count as lost.
 
-    A finding names one missing record; if some of them are not lost, it names one of those. So the transaction counts
+    A finding names one missing record of its transaction: if possible, one that is not lost. So a transaction counts
     here if the named record is lost. Raises OSError and ArrowException for a broken file.
     """
     lost = _findings(facts, Anomaly.LOST)
@@ -184,9 +184,10 @@ def _by_a_new_leader(facts: Facts) -> int:
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Return the number of findings of a class about records that the client may have sent again.
 
-    Such a record was in flight for at least the time after which the client sends again. If its partition had only one
-    leader epoch in the samples, and no fault answers with an error after which the client looks for another leader, it
-    was also in flight for as long as a request can wait in the client.
+    Such a record was in flight at least for the time before which the client never sends again (`resend_after_s`). It
+    must also have been in flight for the longest wait of a request in the client (`request_wait_s`), unless the client
+    may have looked for another leader. That is so if the samples show several leader epochs of its partition, or if a
+    fault answers with an error after which a client does.
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers

@@ -50,7 +50,9 @@ class Facts(Evidence):
     """Facts of a run, as the judge needs them. Tables stay on disk until a check asks for them; a broken one then
     raises `BadInput`, OSError or ArrowException.
 
-    `final_read`: None if the run recorded none.
+    `final_read`: None if the run recorded none. `recovery`: clients and partitions that had not recovered at the end;
+    None if the run did not look for them (older versions, the model). `expired_as_lost`: filter for findings that an
+    audit of an older version counts as lost or vanished although the records expired; None: nothing to filter.
     """
 
     audit: AuditFile
@@ -59,13 +61,7 @@ class Facts(Evidence):
     prediction: PredictionFile
     final_read: FinalReadFile | None
     expired_as_lost: pc.Expression | None = None
-    """Filter for findings that an audit of an older version counts as lost or vanished although the records
-    expired; None: nothing to filter.
-    """
     recovery: RecoveryFile | None = None
-    """Clients and partitions that had not recovered; None if the run did not look for them (older versions,
-    the model).
-    """
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
@@ -107,7 +103,8 @@ class Facts(Evidence):
 
     @cached_property
     def windows(self) -> Sequence[WindowFile]:
-        """Windows of a soak in order; () for other runs. Raises `BadInput` for a broken file."""
+        """Windows of a soak in order: the parts of its load that were audited while it ran. () for other runs. Raises
+        `BadInput` for a broken file."""
         return tuple(read_windows(self.run))
 
     @cached_property

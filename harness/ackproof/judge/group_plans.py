@@ -18,10 +18,11 @@ _ASSIGNMENT_EPOCHS: Final = (4, 3)
 
 
 def work_out_group_plans(run: CaseDir) -> None:
-    """Remove an older `groups-plan.json` of a run, and write a new one before its audit. Writes none if the
-    run has no case, or the case has no consumer groups.
+    """Write `groups-plan.json` of a run before its audit: the settings of each consumer group that the audit needs
+    (`GroupPlan`). An older file is removed first. Writes none if the run has no case, or the case has no consumer
+    groups.
 
-    Raises `BadInput` for facts of a run that cannot be read, OSError if it cannot be written.
+    Raises `BadInput` for facts of a run that cannot be read, OSError if the file cannot be written.
     """
     run.groups_plan.unlink(missing_ok=True)
     if not run.case_json.exists():

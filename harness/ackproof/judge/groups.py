@@ -72,8 +72,12 @@ class GroupFacts:
 
     @cached_property
     def conditions(self) -> Mapping[Condition, str]:
-        """Conditions that hold for all anomaly classes of the group, each with its cause in words ('' if no
-        words are needed). Raises `BadInput` for a broken metadata log."""
+        """Conditions of the table of promises (`experiment.group_promises`) that hold for all anomaly classes of the
+        group, each with its cause in words.
+
+        A condition is a fact of the run on which a promise of Kafka to the group depends, such as a killed member.
+        Raises `BadInput` for a broken metadata log.
+        """
         case = self.facts.case
         members = self.facts.groups.members if self.facts.groups is not None else ()
         killed = [one.client for one in members if one.group == self.name and one.killed]
@@ -191,11 +195,13 @@ class GroupFacts:
         )
 
     def _explained_regressions(self) -> dict[Condition, str]:
-        """Return the conditions that explain why offsets went back, on every partition with such a finding; {} if one
-        of them is not explained.
+        """Return the condition that explains why committed offsets went back, with its cause in words; {} if a
+        partition with such a finding stays unexplained.
 
         A client library repeats a commit whose answer it did not get, and OffsetCommit has no sequence number. So the
-        first copy, or a commit without an answer, may be applied after later ones (shown: coordinator paused 3 s).
+        first copy, or a commit without an answer, may be applied after later commits (`REPEATED`); a coordinator paused
+        for 3 s shows this. A deposed coordinator may answer OffsetFetch with offsets from before later commits
+        (`STALE`).
         """
         found = self.find_samples(Anomaly.REGRESSED_COMMIT).group_by(["topic", "partition"]).aggregate([])
         places = {TopicPartition(row["topic"], row["partition"]) for row in found.to_pylist()}
@@ -214,9 +220,13 @@ class GroupFacts:
         return {Condition.STALE: moved} if places else {}
 
     def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
-        """Return the partitions for which a member, or the harness at the end, got a lower committed offset than the
-        last that was accepted before another coordinator was elected, which each of them has (`find_forgotten`). The
-        set is empty if members read at read_uncommitted. `partition`: partition of `__consumer_offsets`."""
+        """Return the partitions whose committed offset came back lower than the last one accepted before another
+        coordinator was elected. A member, or the harness at the end, got the lower offset.
+
+        Every coordinator has the commits from before that election, so that not even a deposed one explains the lower
+        offset (`find_forgotten`). The set is empty if members read at read_uncommitted. `partition`: the group's
+        partition of `__consumer_offsets`.
+        """
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
         membership = self._read(parts(self.facts.run.membership), MEMBERSHIP)
@@ -261,11 +271,12 @@ def read_groups(facts: Facts) -> list[GroupFacts]:
 
 
 def refine(usual: Ruling, found: PredictedGroupClass | None) -> Ruling:
-    """Return the ruling of the table, refined by a prediction about the group and class.
+    """Return the ruling `usual` of the table of promises (`experiment.group_promises`), refined by a prediction about
+    the group and class.
 
-    A class that the prediction finds possible, with steps that lead there, is allowed. A class that it finds impossible
-    stays forbidden where the table forbids it, and undecided where the table does not decide. An unknown prediction
-    changes nothing.
+    If the prediction finds the class possible, with steps that lead there, the class is allowed. If it finds the class
+    impossible, a forbidden class stays forbidden, with that as a further reason. In all other cases, and without a
+    prediction (None), the ruling does not change.
     """
     if found is None:
         return usual

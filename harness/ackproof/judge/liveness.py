@@ -130,10 +130,12 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _of_stalled(facts: Facts, one: Unrecovered) -> str:
-    """Return why a group may stand still that is not broken: it is slow, a partition that it needs cannot be written or
-    read, or a hanging transaction hides its input; '' if none of these.
+    """Return why a group may be without progress although it is not broken; '' if there is no reason.
 
-    `for_s` is the time without progress. A member that takes longer for a batch, or between two commits, shows none.
+    Reasons are a slow group, a partition that it needs and that cannot be written or read, and a hanging transaction
+    that hides its input. A group is slow if its remaining records need more time than it had to finish (`settle`). It
+    is slow, too, if a batch or the time between two commits is not shorter than its time without progress
+    (`one.for_s`).
     """
     spec = facts.case.experiment.workload.groups.get(one.group)
     end = next((end for end in facts.groups.groups if end.group == one.group), None) if facts.groups else None
@@ -214,8 +216,10 @@ def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
 def machine_is_starved(facts: Facts, anomaly: str) -> str:
     """Return why the machine was too busy, under load or after it, to call something stuck; '' if it was not.
 
-    `anomaly`: a liveness class. A machine that was exhausted under load is no excuse if it had room after the load,
-    when the cluster was watched to recover. Clients are watched under load.
+    `anomaly`: a liveness class. Producers and readers are watched under load: a machine that was exhausted then always
+    excuses them. The other classes are watched after the load: that machine is no excuse for them if it had room by
+    then. After the load, a harness that stood still, or processor time that went to other machines, excuses every
+    class.
     """
     seen = facts.calm
     since = facts.phases.get("heal", 0)

@@ -9,7 +9,8 @@ from functools import partial
 
 
 class Says(Enum):
-    """Kind of an opinion, which decides its effect on the verdict."""
+    """Kind of an opinion, which decides its effect on the verdict: files contradict each other, a promise is broken,
+    evidence is missing, a question is open, something is not judged, or a witness agrees."""
 
     CONTRADICTS = "contradicts"
     """Two files of the run cannot both be true, so nothing can be built on either."""
@@ -27,20 +28,19 @@ class Says(Enum):
 
 @dataclass(frozen=True)
 class Opinion:
-    """One sentence on one subject that a check examined."""
+    """One sentence on one subject that a check examined. `says`: its kind. `numbers`: figures of the sentence, by name.
+
+    `proven`: for BREAKS, True if the finding proves a broken promise even where evidence is missing elsewhere.
+    `subject`: partition, class, fault, node or client (`orders/0`, `lost`, `fault 1`); '' for the run. `check`: name of
+    the check, which the verdict fills in.
+    """
 
     says: Says
     text: str
     proven: bool = False
-    """For BREAKS: one finding proves it, even where evidence is missing elsewhere."""
     subject: str = ""
-    """Partition, class, fault, node or client that the opinion is about: `orders/0`, `lost`, `fault 1`; ''
-    for the run.
-    """
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """Figures of the sentence, by name."""
     check: str = ""
-    """Name of the check; the verdict fills it in."""
 
 
 contradicts = partial(Opinion, Says.CONTRADICTS)

@@ -61,9 +61,12 @@ class _Clock(NamedTuple):
 
 
 def work_out_removals(run: CaseDir) -> None:
-    """Remove an older `removals.json` of a run, and write a new one before its audit. Writes none without a
-    timeline or a case, as for a ledger of another tool. Raises `BadInput`, OSError or ArrowException for
-    facts of a run that cannot be read, OSError if it cannot be written."""
+    """Write `removals.json` of a run before its audit: for each partition the settings and requests that may have
+    removed records, and until when (`Removal`). An older file is removed first.
+
+    Writes none without a timeline or a case, which ledgers of other tools lack. Raises `BadInput`, OSError or
+    ArrowException for facts of a run that cannot be read, OSError if the file cannot be written.
+    """
     if run.removals_json.exists():
         run.removals_json.unlink()
     if not run.timeline.exists() or not run.case_json.exists():
@@ -143,10 +146,11 @@ class _Topic:
             yield begin, self._last
 
     def _clocks(self) -> Iterator[_Clock]:
-        """Yield the clock offsets of every broker, during the run and each clock fault. Each broker may lead and
-        delete, and followers take over its log start.
+        """Yield the clock offsets of every broker: one for the whole run, and one for each fault that shifts its clock.
+        Each broker may lead and delete, and followers take over its log start.
 
-        If the machine's clock was set during the run, it may have been ahead.
+        The offset for the whole run is 0. If the machine's clock was set during the run, it is the greatest observed
+        deviation, because the clock may have been ahead by as much.
         """
         moved = self._evidence.wall.moved_ns
         ahead = moved if STEP_NS < moved < math.inf else 0.0
@@ -206,9 +210,12 @@ class _Topic:
         return min(sums["bytes_sum"].to_pylist(), default=None)
 
     def _with_the_compaction(self, removal: Removal) -> Removal:
-        """Return the removal, completed with the time until which compaction was in force, and the offset below which a
-        replica may have been cleaned: the highest base offset of an active segment, `EVER` if one is unknown. Unchanged
-        without compaction."""
+        """Return the removal with its fields about compaction filled in; unchanged if the topic was never compacted.
+
+        `compacted_until_ns` is the end of the last time with compaction, `EVER` if that is the end of the run.
+        `compacted_below` is the highest base offset of a replica's active segment, below which a replica may have been
+        cleaned. It is `EVER` without the logs on disk, or if the base offset of a replica is unknown.
+        """
         compacted = [one for one in self._periods if "compact" in one.settings.policies]
         if not compacted:
             return removal

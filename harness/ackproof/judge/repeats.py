@@ -46,8 +46,11 @@ def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
 
 @dataclass
 class _Runs:
-    """Reads the runs of a batch. The last run is kept in memory, because the next quantity is mostly of the
-    same run."""
+    """Reader of quantities in the runs of a batch, whose folder is `directory`.
+
+    `evidence`: the files of the run that was read last (`read`; None: no run yet). They are kept in memory, because the
+    next quantity is mostly asked of the same run.
+    """
 
     directory: BatchDir
     read: BatchCase | None = None
@@ -136,10 +139,10 @@ def _lacking(
     expected: OverRepeats, values: Sequence[Sequence[RepeatValue]], *, measure: bool
 ) -> Iterator[str]:
     """Yield, in words, each reason why the result is unknown: repeats that are missing or have no number.
-    `values`: the repeats' values, cell by cell.
 
-    `measure`: the expectation has no bound and only measures the quantity. Then a value from a starved machine counts
-    as no number.
+    `values`: for each cell (combination of settings) of `expected.cells`, the values of its repeats. `measure`: True if
+    the expectation has no bound and only measures the quantity. Then a value from a starved machine counts as no
+    number.
     """
     for cell, group in zip(expected.cells, values, strict=True):
         if len(group) < expected.repeats:

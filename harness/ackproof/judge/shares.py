@@ -26,13 +26,16 @@ _INPUT: Final = pa.schema([SHARES.field(name) for name in _RECORD])
 
 @dataclass(frozen=True)
 class ShareCounts:
-    """Numbers of the input records that exist at the end (`records`), by what the share group did with them.
+    """Numbers of the input records that exist at the end (`records`) by what the share group did with them. Also
+    numbers of rows in its members' ledger.
 
-    `accepted`: an accept was acknowledged, or may count. Of the others: `rejected` (likewise), `limited`: delivered as
-    often as the limit allows. `undelivered`: never delivered to a member. `vanished`: neither finished nor given up,
-    and the group, which is at rest, did not get it again. `redelivered`: deliveries that a broker acquired after the
-    answer to an acknowledged accept. `deliveries`: rows of all members. `renewed`: acknowledged renewals. `refused`:
-    refused acknowledgements, which are no finding.
+    Each record counts once. `accepted`: an accept was acknowledged, or its answer is not known. `rejected`: the same of
+    a reject. `limited`: neither, and delivered as often as the delivery limit allows. `undelivered`: never delivered to
+    a member. `vanished`: delivered less often than that, not finished, and not delivered again although the group is at
+    rest.
+
+    Of the rows, `redelivered` are deliveries that a broker acquired after the answer to an acknowledged accept.
+    `deliveries`: all rows. `renewed`: acknowledged renewals. `refused`: refused acknowledgements, which are no anomaly.
     """
 
     records: int

@@ -112,8 +112,8 @@ def calm(facts: Facts) -> QuietSeconds | None:
 
 
 def _is_modest(facts: Facts) -> bool:
-    """Return True if any machine carries this load, the brokers run on this machine, and the clients are no program of
-    the user. Then only Kafka, or a machine without room, makes acknowledgements late."""
+    """Return True if every machine can carry the load, the brokers run on this machine, and no client is a user's
+    program. Then only Kafka, or a machine without room, makes acknowledgements late."""
     producers = facts.case.experiment.workload.producers
     rate = math.inf if producers.rate is None else producers.rate
     return (
@@ -136,8 +136,9 @@ def had_room_in(seconds: Sequence[Pulse]) -> bool:
 
 
 def _is_dead_producer(event: Event, spans: Spans) -> bool:
-    """Return True if the event is a producer's fatal error within `spans` (times without a fault), for which a
-    successor was started. The same event of a reader has a position: the reader goes on."""
+    """Return True if the event is a producer's fatal error within `spans` (times without a fault), after which a
+    successor was started. Return False for the same event of a reader: it has a position, from which the reader goes
+    on."""
     what = event.what
     return (
         isinstance(what, ClientReset)

@@ -28,9 +28,12 @@ _ANYTHING: Final = "command"
 
 
 def work_out_timestamps(run: CaseDir) -> None:
-    """Remove an older `timestamps.json` of a run, and write a new one before its audit. Writes none for a run
-    of an older version, or without a timeline, a case or producers. Raises `BadInput` for facts of a run that
-    cannot be read, OSError if it cannot be written."""
+    """Write `timestamps.json` of a run before its audit: for each partition the timestamps that its records may have
+    (`TimestampRule`). An older file is removed first.
+
+    Writes none for a run of an older version, or without a timeline, a case or producers. Raises `BadInput` for facts
+    of a run that cannot be read, OSError if the file cannot be written.
+    """
     run.timestamps_json.unlink(missing_ok=True)
     if not run.timeline.exists() or not run.case_json.exists():
         return

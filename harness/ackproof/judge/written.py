@@ -168,7 +168,8 @@ def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
 
 
 def _beside_series(run: CaseDir, audit: AuditFile) -> Iterator[str]:
-    """Yield a sentence for each number of attempts or live reads in which the audit and the series differ."""
+    """Yield a sentence for each total that differs between the audit and `series.parquet`: acked, failed and
+    indeterminate attempts, and live reads. Yield nothing without that file."""
     if not run.series.exists():
         return
     table = storage.read_table(run.series, columns=["acked", "failed", "indeterminate", "read"])

@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 class ListedClient:
     """A client that `case.json` lists.
 
-    `producer`: its number in the ledgers; None for readers, and if the file does not tell. `keys`: keys of its
-    records; None: the records have none.
+    `producer`: its number in the ledgers; None for readers, or if the file has no number. `killed`: True if a fault
+    killed it and its journal was converted, so that it has no `_END`. `final_committed`: True for the final reader at
+    read_committed. `keys`: keys of its records; None: the records have none.
     """
 
     id: str
     producer: int | None
     killed: bool = False
-    """True if a fault killed it and its journal was converted: it is expected to have no `_END`."""
     final_committed: bool = False
-    """True for the final reader at read_committed."""
     keys: Keys | None = None
 
 
@@ -88,9 +87,10 @@ def _parse_client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
 
 
 def compare_with_end(end: Sequence[PartEnd], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, difference) for each part that differs from its description in `_END`.
+    """Yield (name, difference) for each part that is missing, not listed or changed.
 
-    `found`: SHA-256 of each part in the folder, by name.
+    `end`: parts that the client listed in its file `_END` when it closed, with their SHA-256. `found`: SHA-256 of each
+    part in the folder, by name.
     """
     listed = {part.name: part for part in end}
     for part in end:

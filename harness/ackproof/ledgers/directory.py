@@ -51,7 +51,8 @@ class Rejected(Exception):
 
 
 class _ClientClosing(Enum):
-    """State of a client's ledger folder: a client that closes writes `_END`, which describes its parts."""
+    """State of a client's ledger folder by its file `_END`, in which a client that closes lists its parts: no file, a
+    file that differs from the folder, or a file that matches it."""
 
     NONE = "no _END"
     BROKEN = "an _END that differs from the folder"
@@ -76,16 +77,16 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Part:
-    """One readable Parquet file of a ledger, with the footers of its row groups."""
+    """One readable Parquet file of a ledger, with the footers of its row groups. `unsure`: columns that may have nulls
+    according to the footer, and that are always read. `numbers`: least and greatest row number (seq of a produced part,
+    read_seq of a consumed one); -1: unknown."""
 
     path: str
     kind: LedgerKind
     client: str
     groups: tuple[RowGroup, ...]
     unsure: tuple[str, ...]
-    """Columns that may have nulls according to the footer. They are always read."""
     numbers: tuple[int, int] = (-1, -1)
-    """Least and greatest row number: seq of a produced part, read_seq of a consumed one. -1: unknown."""
 
     @property
     def rows(self) -> int:
@@ -94,22 +95,22 @@ class Part:
 
 @dataclass
 class Ledger:
-    """The ledgers of one directory: all readable parts, and the reasons why the evidence is incomplete."""
+    """The ledgers of one directory: all readable parts, and the reasons why the evidence is incomplete.
+
+    `producers`: numbers of producers by client, from `case.json`. `open_producers`: those without a valid `_END`.
+    `keys`: keys of producers whose records have keys. `deleted`: (first row number, last row number, number of rows) of
+    each part that was deleted during the run, by ledger and client. `digests`: SHA-256 of each counted part, by its
+    path in the directory.
+    """
 
     directory: Path
     parts: list[Part] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     open_producers: frozenset[int] = frozenset()
-    """Producers in `case.json` without a valid `_END`."""
     deleted: dict[tuple[LedgerKind, str], list[tuple[int, int, int]]] = field(default_factory=dict)
-    """First row number, last row number and number of rows of each part that was deleted during the run, by
-    ledger and client."""
     producers: dict[str, int] = field(default_factory=dict)
-    """Numbers of producers by client, from `case.json`."""
     keys: dict[int, Keys] = field(default_factory=dict)
-    """Keys of producers whose records have keys."""
     digests: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each counted part, by its path in the directory."""
 
     def rows(self, kind: LedgerKind) -> int:
         return sum(part.rows for part in self.parts if part.kind == kind)

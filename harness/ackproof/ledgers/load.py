@@ -257,14 +257,13 @@ def split_by_place(
 
 @dataclass(frozen=True)
 class SpilledColumn:
-    """One column of rows in a temporary file. `type`: numpy type in memory."""
+    """One column of rows in a temporary file. `type`: numpy type in memory. `stored`: numpy type in the file; None: the
+    column is not in the file, because all its values are `base`. `base`: number to add to the values in the file."""
 
     name: str
     type: str
     stored: str | None
-    """numpy type in the file; None: the column is not stored, as all rows have the value `base`."""
     base: int
-    """Number to add to the values in the file."""
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,13 @@ _COLUMNS: Schema = {"producer": "i4", "txn": "i8", "outcome": "i1", "commit_ns":
 
 @dataclass(frozen=True)
 class TransactionFiles:
-    """The transaction tables of a directory, and whether it has a final read at read_committed."""
+    """The transaction tables of a directory. `paths`: readable parts of `ledger/transactions`. `timeless`: True if some
+    part has no column `commit_ns` (an older version wrote it). `committed_read`: True if there was a final read at
+    read_committed, perhaps without any record."""
 
     paths: tuple[str, ...] = ()
-    """Paths of the readable parts of `ledger/transactions`."""
     timeless: bool = False
-    """True if some part has no column `commit_ns` (an older version wrote it)."""
     committed_read: bool = False
-    """True if there was a final read at read_committed, perhaps without any record."""
 
 
 NO_TRANSACTIONS = TransactionFiles()

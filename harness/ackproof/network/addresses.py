@@ -51,11 +51,12 @@ class Addresses:
         return f"127.{self.block}.1.{node_id}"
 
     def client(self, node_id: int) -> Address:
-        """Return the address at which clients reach broker `node_id` without a proxy."""
+        """Return the address on this machine at which clients reach broker `node_id` without a proxy."""
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
     def listens(self, node_id: int) -> Address:
-        """Return the address of broker `node_id`'s own client listener, which bypasses all proxies."""
+        """Return the address to which broker `node_id` binds its client listener (EXTERNAL). For a process it is that
+        of `client`; a container binds an address in the cluster's own network."""
         return self.client(node_id)
 
     def link(self, viewer: int, peer: int) -> str:
@@ -300,7 +301,8 @@ def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | No
 
 
 def _base_ports() -> list[int]:
-    """Return the base ports below the range that the kernel uses for outgoing connections; all if none is."""
+    """Return those of `_BASE_PORTS` whose five ports are below the range that the kernel uses for outgoing connections;
+    all of `_BASE_PORTS` if there is no such one."""
     try:
         lowest = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):

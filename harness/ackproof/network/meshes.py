@@ -256,8 +256,8 @@ class ProxyMesh:
 
 
 class KernelMesh(ProxyMesh):
-    """Mesh of nodes with network namespaces of their own: packet rules in the namespace of its source break a link, or
-    redirect it to a proxy while an effect of `HELD_BACK` is on it.
+    """Mesh of nodes with network namespaces of their own. Packet rules in the namespace of a link's source break the
+    link. While a throttle, a delay or a slow close is in force on it, they redirect it to a proxy.
 
     `relay_host`: host at which these proxies listen for nodes. `behind(link, address)` returns the address to which a
     link's proxy connects instead of `address`, at which the node listens; None: it connects to `address`.

@@ -71,9 +71,11 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 file.flush()
 
     def _round(self) -> BrokerRound:
-        """Ask every viewer at once, and return the answers of this round. A viewer that runs but does not
-        answer in time, or answers with an error, counts as silent, unless its connection was refused or
-        broken. A late answer belongs to no round."""
+        """Ask every viewer at once, and return the answers of this round.
+
+        `silent` lists the viewers that run but did not answer in time, or answered with an error. A viewer that refused
+        or broke its connection is neither there nor among the answers. A late answer belongs to no round.
+        """
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
             if viewer not in late and self._can_be_asked(viewer):
@@ -114,8 +116,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return self._ask_broker(viewer, self._links[viewer]), None
 
     def _ask_quorum(self) -> _Reply:
-        """Return the answer of the metadata quorum (None in KRaft mode), and the id of the controller; -1:
-        none is known. Raises `WireError` if ZooKeeper does not answer."""
+        """Return (answer, controller). The answer is the metadata that the ZooKeeper servers hold; None in KRaft mode,
+        whose quorum is asked for its controller only. The controller is the id of the active one; -1: none is known.
+        Raises `WireError` if ZooKeeper does not answer."""
         controller = self._cluster.controller()
         answer = None
         if (brokers := self._cluster.registered()) is not None:

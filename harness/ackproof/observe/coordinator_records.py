@@ -102,7 +102,8 @@ def _release(jar: Path) -> list[int]:
 
 @cache
 def _span(versions: str | None) -> tuple[int, int]:
-    """Return the first and the last version of a range in a schema: `3+`, `0-4`, `2`, `none`."""
+    """Return the first and the last version of a version range in a schema, such as `0-4` or `2`. For `3+` the last
+    version is 32767; `none` and None give the empty range (0, -1)."""
     if versions is None or versions == "none":
         return 0, -1
     first, dash, last = versions.rstrip("+").partition("-")

@@ -238,7 +238,8 @@ class BatchContents:
     def read(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
         """Return two lists with one element per batch of a segment: whether its CRC-32C is right, and its content sum.
 
-        The content sum is `content_sum` of the batch's records. A control batch has the type of its transaction marker
+        The content sum is the sum of hashes of the batch's records, as a signed number. Two batches have the same sum
+        if they hold the same records at the same offsets. A control batch has the type of its transaction marker
         instead. `UNKNOWN_CONTENT`: the batch is damaged, compacted, or has records of other clients. Raises OSError if
         the file cannot be read.
         """

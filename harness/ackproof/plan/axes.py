@@ -41,18 +41,19 @@ _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """One value of an axis, or one item of `include` or `exclude`: settings with their values. Two options are equal
-    only if they are the same object."""
+    """Settings with their values: one value of an axis, or one item of `include` or `exclude`. Two options are equal
+    only if they are the same object.
+
+    `where`: path of the item in the file. `name`: name of the item in the file; '' if it has none. `together`: True if
+    the file writes the option as a mapping of several settings that vary together. `items`: for an `exclude`, the items
+    of axes that it refers to by name (`workload.producers: plain`).
+    """
 
     settings: Mapping[Path, Node]
     where: Path
-    """Path of the item in the file."""
     name: str = ""
-    """Name of the item in the file; empty if it has none."""
     together: bool = False
-    """True if the file writes the option as a mapping: several settings that vary together."""
     items: tuple[Option, ...] = ()
-    """For an `exclude`: the items of axes that it refers to by name, `workload.producers: plain`."""
 
     @property
     def axis(self) -> str:

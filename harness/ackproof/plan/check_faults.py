@@ -237,8 +237,8 @@ def lacks(spec: ExperimentSpec) -> str | None:
 
 
 def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
-    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a fault kind on
-    the menu of a storm, the path is that of the storm, and the name that of the kind."""
+    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a fault kind that
+    a storm may draw at random (its `menu`), the path is that of the storm, and the name is the kind."""
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if why := fault.not_on("model"):
@@ -258,8 +258,8 @@ def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
 
 
 def _lack_of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
-    """Return why the model cannot simulate a storm's faults of a kind with the fields on its menu; None if it
-    can, or if these fields are invalid."""
+    """Return why the model cannot simulate a kind of faults that a storm draws at random; None if it can. The fields
+    that the storm's `menu` sets for the kind are applied; if they are invalid, return None."""
     if why := fault_kinds()[kind].not_on("model"):
         return why
     try:

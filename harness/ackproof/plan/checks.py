@@ -242,8 +242,8 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
-    """Report to `found` each setting at `path` that an experiment must not set, and node settings whose names end as in
-    `_NUMBERS` and whose values are no whole numbers. `scope`: they belong to a node, topic, producer or consumer."""
+    """Report to `found` each setting at `path` that an experiment must not set. Also report node settings that ackproof
+    reads as numbers and that are no whole numbers. `scope`: they belong to a node, topic, producer or consumer."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

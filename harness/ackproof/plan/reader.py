@@ -162,8 +162,9 @@ def _spelt_out(entry: MapNode) -> MapNode:
 
 
 def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
-    """Return the fields that a value without braces stands for. Empty for a value with braces, for no value,
-    and for a value that is no short form of this kind."""
+    """Return the fields that the value of a fault kind's key stands for in the short form, without braces: `kill:
+    leader(orders/0)` sets `target`. Empty for a value with braces, for no value, and for a value that is no short form
+    of this kind."""
     if isinstance(value, MapNode) or (isinstance(value, ScalarNode) and value.value is None):
         return {}
     if len(kind.SHORT) == 1:

@@ -112,7 +112,8 @@ def _find_used_parts(schema: Schema, parts: Schema) -> Schema:
 
 
 def _inside_braces(kind: type[FaultSpec], part: Schema) -> None:
-    """Reduce the schema of a kind, in place, to the fields inside the braces after it."""
+    """Reduce the schema of a fault kind (`part`), in place, to the fields that a file writes in the braces of `kind:
+    {…}`."""
     own = own_fields(kind)
     part |= {"title": kind.KIND, "description": kind.SUMMARY, "required": [*own_fields(kind, required=True)]}
     part["properties"] = {name: field for name, field in _mapping(part, "properties").items() if name in own}
@@ -151,8 +152,14 @@ def _fault(parts: Schema, frame: Schema) -> Schema:
 
 
 def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> Schema:
-    """Return the schema of the keys next to a kind. It forbids duration keys of other kinds, and fields outside the
-    short form."""
+    """Return the schema of the keys that stand next to a fault kind's own key, as in `{kill: leader(orders/0), at: 5s,
+    restart_after: 5s}`.
+
+    It forbids the duration keys `for` and `restart_after`, except that of this kind, and the fields of `loose` that
+    belong to other kinds. `loose`: all fields that a file may write next to the kind's key in the short form. The
+    kind's own such fields are allowed in the short form only, not with braces. `parts`: schemas of all types, by class
+    name.
+    """
     siblings = short_form_fields(kind)
     closed: Schema = {
         key: False for key in (*HOLD_KEYS, *sorted(loose - set(siblings))) if key != kind.HOLD_KEY

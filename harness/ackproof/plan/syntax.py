@@ -26,14 +26,13 @@ SyntaxProblem: TypeAlias = tuple[Mark, str]
 
 
 class _Place(NamedTuple):
-    """Position at which the YAML parser stopped, and the token there."""
+    """Position at which the YAML parser stopped (`at`), and the token there, as the parser's message names it.
+    `opened`: beginning of the construct in which the parser stopped: a bracket, a quote, a mapping."""
 
     lines: Sequence[str]
     at: Mark
     opened: Mark
-    """Beginning of the construct in which the parser stopped: a bracket, a quote, a mapping."""
     token: str
-    """The token, as the parser's message names it."""
 
     @property
     def line(self) -> str:

@@ -67,7 +67,8 @@ def run_program(
     env: Mapping[str, str] | None = None,
     watch: Callable[[str], None] | None = None,
 ) -> tuple[int | None, str]:
-    """Run a program in `folder`, and return its exit status (-9: signal 9 ended it) and its output with its errors.
+    """Run a program in `folder` to its end, and return its exit status and its output with its errors. The status is
+    negative if a signal ended the program (-9: signal 9), and never None.
 
     `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`
     completes "waited for …". `env` is added to this process's environment. `watch` gets the output so far, ten times a

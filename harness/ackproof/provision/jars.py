@@ -83,8 +83,8 @@ class KafkaJars:
 def prepare_jars(build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
     """Return the jars of a build that is no image: a release, a path or a patch. Fetches or copies what is not cached.
 
-    Raises `BadInput` for an unknown release, a path without jars, a patch that does not fit, or files other than the
-    case names. Otherwise it raises what `kafka_jars` raises.
+    Raises `BadInput` for an unknown release, a path without jars, a patch that does not fit, or files whose digest is
+    not `build.digest`. Otherwise it raises what `kafka_jars` raises.
     """
     if build.patch is not None:
         return _patch_release(build, Path(build.patch), progress)

@@ -66,8 +66,9 @@ _WINDOWS = (WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE))
 class Row:
     """One quantity of a run, measured in one window: between `low` and `high`, in `unit`.
 
-    For a state, `low` and `high` are its least and greatest observed numbers. -inf, inf: no bound is known;
-    `why` then says the reason. `partition`: '' for all partitions together. `window`: '' for the whole run.
+    For a state, `low` and `high` are its least and greatest observed numbers. -inf, inf: no bound is known; `why` then
+    says the reason. `partition`: '' for all partitions together. `window`: '' for the whole run. `timing`: name of the
+    brokers' time-outs under which a time was measured; '' for other quantities and in runs of older versions.
     """
 
     quantity: str
@@ -78,9 +79,6 @@ class Row:
     high: float
     why: str
     timing: str = ""
-    """Name of the time-outs under which a time was measured; '' for other quantities and in runs of older
-    versions.
-    """
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:

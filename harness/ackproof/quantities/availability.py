@@ -159,7 +159,7 @@ class Gap(NamedTuple):
     """Time between two successive successes of one kind, in ns since the run began.
 
     `end`: infinite if the end was not observed. `sure`: the part (begin, end) in which certainly nothing succeeded;
-    None: all of it. `because`: why the length is not exact; '': the load ended first, or only rounds saw the gap.
+    None: all of it. `because`: why the length is not exact; '': `why` derives the reason from the times.
     """
 
     begin: float
@@ -236,8 +236,8 @@ Found: TypeAlias = Mapping[str, Watched]
 
 
 def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
-    """Return `found`. Raises `Unknown` if it is empty, with the reason `nothing`, such as "nothing was sent to", and
-    the partition; without a `place` the last word is dropped."""
+    """Return `found`. Raises `Unknown` if it is empty. Its text is `nothing` and the partition: "nothing was sent to
+    orders/0"; without a `place`, `nothing` without its last word: "nothing was sent"."""
     if found:
         return found
     raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
@@ -302,11 +302,11 @@ def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
 def _not_handed(
     evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
 ) -> list[Gap]:
-    """Return the gap after the last read; nothing if live readers got every record.
+    """Return the gap after the last read; nothing if live readers got every record, or nothing was acknowledged.
 
-    There is a gap if the highest offset that they read is below the highest acknowledged offset or, if
-    acknowledgements carry no offset, below the highest sampled high watermark − 1. Without samples of it there may
-    be a gap. Offsets that a truncation removed do not count.
+    There is a gap if their highest offset is below the highest acknowledged offset. If acknowledgements carry no
+    offset, the highest sampled high watermark − 1 counts; without samples of it the gap has no known length (0 to
+    infinite). Offsets that a truncation removed do not count.
     """
     if sent.done.last is None:
         return []
@@ -353,12 +353,12 @@ def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap
 
 
 def _undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the
-    cluster.
+    """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the cluster. With
+    a `place`, an answer counts only if it names a leader of this partition.
 
-    With a `place`, an answer counts only if it names a leader of this partition. The time from the beginning of
-    the load to the first round, and from the last round to the end of the load, may be a gap or not. Raises
-    `Unknown` without rounds.
+    The times from the beginning of the load to the first round, and from the last round to its end, are gaps, too. The
+    least length of a gap is the time from its first to its last failed round, 0 without any. Raises `Unknown` without
+    rounds.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)

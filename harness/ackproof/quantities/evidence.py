@@ -91,7 +91,8 @@ class Evidence:
 
     @cached_property
     def timing(self) -> str:
-        """Name of the time-outs of the brokers; '' in runs of older versions."""
+        """Name of the time-outs and intervals that the brokers had, such as `chaos` (`rundir.documents.Timing`); '' in
+        runs of older versions. Raises `BadInput` if `case.json` cannot be read."""
         timing = CaseFile.load(self.run.case_json).timing
         return "" if timing is None else timing.name
 
@@ -269,8 +270,8 @@ class Evidence:
         """Return the time spans (begin, end) of a window in ns since the run began, ascending; (-inf, inf) for the
         whole run.
 
-        Raises `Unknown` if the window never came: its fault was not confirmed or ended before that, no fault was
-        active, or one always was.
+        Raises `Unknown` if the window never came. The fault that it names was not confirmed, or only once that fault or
+        the load had ended. Or it is `during faults` and no fault was active, or `outside faults` and one always was.
         """
         if window == WHOLE:
             return ALWAYS

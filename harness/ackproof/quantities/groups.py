@@ -157,9 +157,12 @@ def _membership(evidence: Evidence, ask: Ask) -> dict[TopicPartition, list[tuple
 
 
 def _interruptions(evidence: Evidence, ask: Ask) -> Iterator[tuple[int, float]]:
-    """Yield (begin, end) in ns for each change of a partition's owner under load: when the old owner gave it up, and
-    when the new one processed a record of it. The end is inf if none did, and the group did not reach the end of its
-    input."""
+    """Yield (begin, end) in ns for each change of a partition's owner under load: when the old owner gave it up (if it
+    reported nothing: when the new owner got it), and when a new owner processed a record of it.
+
+    If no new owner processed a record, the end is infinite. Then nothing is yielded if the group reached the end of its
+    input.
+    """
     import numpy as np
     import pyarrow.compute as pc
 

@@ -84,54 +84,55 @@ class Stamps:
 
 @dataclass
 class PartitionOperations:
-    """Operations on one partition: produce calls, or reads by live readers."""
+    """Operations on one partition: produce calls, or reads by live readers. Times in ns since the run began.
+
+    `done`: times at which records were acknowledged, or live readers got them. `waiting_ns`: latest time at which a
+    never acknowledged attempt was sent or reported as failed; -1: there is none. Records that the producer itself took
+    back with their transaction do not count. `begun_ns`: send time of the first record that was acknowledged, failed or
+    stayed unreported; the greatest int64: there is none.
+
+    `last_offset`: highest offset that was acknowledged (in transactions: committed), or that a reader got in the newest
+    leader epoch; -1: unknown. `last_epoch`: newest leader epoch of the records that readers got; -1: unknown, -2: no
+    record. `nameless`: True if a record was acknowledged without an offset (acks=0).
+    """
 
     done: Stamps = field(default_factory=Stamps)
-    """Times at which records were acknowledged, or live readers got them."""
     waiting_ns: int = -1
-    """Latest time at which a never acknowledged attempt was sent or reported as failed; -1: there is none. Records that
-    the producer itself took back with their transaction do not count."""
     begun_ns: int = _NEVER
-    """Send time of the first record that was acknowledged, or that failed or stayed unreported; the greatest
-    int64: there is none."""
     last_offset: int = -1
-    """Highest offset that was acknowledged (in transactions: committed), or that a reader got in the newest
-    leader epoch; -1: unknown.
-    """
     last_epoch: int = -2
-    """Newest leader epoch of the records that readers got; -1: unknown, -2: no record."""
     nameless: bool = False
-    """True if a record was acknowledged without an offset (acks=0)."""
 
 
 @dataclass
 class FirstOutcomes:
     """First outcomes of the records of one partition that were sent at or after a moment. Times in ns since the run
-    began; None: no record had this outcome."""
+    began; None: no record had this outcome.
+
+    `refused`: time of the first report of an error, whether the outcome is failed or indeterminate. `acked`: time of
+    the first acknowledgement. `accepted`: send time of the first of these records that was ever acknowledged.
+    """
 
     refused: int | None = None
-    """Time of the first report of an error, whether the outcome is failed or indeterminate."""
     accepted: int | None = None
-    """Send time of the first record that was acknowledged later."""
     acked: int | None = None
-    """Time of the first acknowledgement of these records."""
 
 
 @dataclass
 class Tally:
     """Outcomes and latencies of the produce attempts of one partition within some time spans.
 
-    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number by error code. `longest_ns`: greatest
-    latency; -1: there is none.
+    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number by error code. `latencies`: number of
+    latencies in each bucket of a logarithmic histogram, by its number (`_bucket`). `longest_ns`: greatest latency; -1:
+    there is none. `at_work`: True if a record was sent or reported within the spans, so that a failure would have
+    shown.
     """
 
     outcomes: Counter[int] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
     latencies: Counter[int] = field(default_factory=Counter)
-    """Number of latencies in each bucket of a logarithmic histogram (`_bucket`)."""
     longest_ns: int = -1
     at_work: bool = False
-    """True if a record was sent or reported within that time, so that a failure would have shown."""
 
     def add(self, other: Tally) -> None:
         self.outcomes += other.outcomes

@@ -35,7 +35,8 @@ Measure = Callable[[Metric, Evidence, Ask, Window], Value]
 
 
 def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
-    """Return the rounds and holes of the metric for the question. Raises `Unknown` if there are none."""
+    """Return a metric over time, of the node that `ask` names, or of all nodes combined: its number at each round of
+    scrapes, and the times without usable scrapes (holes). Raises `Unknown` if no node ever answered with the metric."""
     found = scraped(evidence, metric, ask.node)
     if isinstance(found, str):
         raise Unknown(found)
@@ -43,12 +44,13 @@ def _scraped(metric: Metric, evidence: Evidence, ask: Ask) -> Scraped:
 
 
 def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
-    """Measure the time from a fault to the first round of scrapes whose number meets the comparison of the question; of
-    a counter, its increase since the last round before the fault.
+    """Measure the time from a fault to the first round of scrapes in which the metric meets the comparison `ask.shows`.
+    Of a counter, the increase since the last round before the fault is compared.
 
-    The event lies between that round and the one before, or in a hole before it; without such a round there is no upper
-    bound. Raises `Unknown` if the fault was not confirmed, if no round came before it, or if the number (not of a
-    counter) met the comparison already.
+    The metric began to meet it between that round and the round before, or in a hole (time without usable scrapes)
+    before that round. If no round meets it, there is no upper bound. Raises `Unknown` if the fault was not confirmed,
+    or if no round came before it. For metrics that are no counters, raises it also if they met the comparison before
+    the fault.
     """
     (life, _confirmed), found = evidence.confirmed_fault(ask.fault), _scraped(metric, evidence, ask)
     assert ask.shows is not None

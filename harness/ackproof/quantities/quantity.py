@@ -74,14 +74,19 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A number that can be measured of a run and expected in an experiment file, such as
-    `longest_gap(produce)`.
+    """A number that can be measured of a run and expected in an experiment file, such as `longest_gap(produce)`.
 
-    Exactly one of two is set. `measure` returns the value for a run or a window of it, or raises `Unknown`.
-    `state` observes a number that changes over time. Texts for docs/quantities.md: `definition`; `source`,
-    the files that it is measured from; `unknown`, when it is unknown or has no upper bound. `variant`: its
-    first argument, such as `produce`, or ''. `required`, `optional`: its further arguments. `windows`: True
-    if it can be measured within a part of a run.
+    Exactly one of two is set. `measure` returns the value for a run or a window of it, or raises `Unknown`. `state`
+    observes a number that changes over time. `windows`: True if the quantity can be measured within a part of a run.
+    `needs`: evidence that it requires beyond the files of every run. `mode`: the only metadata mode in which it exists,
+    `kraft` or `zookeeper`; '' for both.
+
+    `variant`: its first argument, such as `produce`, or ''. `required`, `optional`: its further arguments. `compared`:
+    unit of the number in a comparison (`Argument.SHOWS`). `takes_time`: True if a shortage of processor time can change
+    the number; `falls`: True if the shortage lowers the number instead of raising it.
+
+    Texts for docs/quantities.md: `definition`; `source`, the files that it is measured from; `unknown`, when it is
+    unknown or has no upper bound; `stands_for`, a placeholder for the variant if there are many alike (`pN`), or ''.
     """
 
     name: str
@@ -91,20 +96,14 @@ class Quantity:
     source: str
     unknown: str
     stands_for: str = ""
-    """Placeholder for the variant in docs/quantities.md, if there are many alike (`pN`); '' for none."""
     compared: Unit = Unit.COUNT
-    """Unit of the number that `SHOWS` compares with."""
     required: tuple[Argument, ...] = ()
     optional: tuple[Argument, ...] = ()
     needs: Witness | None = None
-    """Evidence that it requires beyond the files of every run; None: no further evidence."""
     mode: str = ""
-    """The only metadata mode in which it exists, `kraft` or `zookeeper`; '' if it exists in both."""
     windows: bool = False
     takes_time: bool = True
-    """True if shortage of processor time can change the number."""
     falls: bool = False
-    """True if such a shortage lowers the number, and does not raise it."""
     measure: Callable[[Evidence, Ask, Window], Value] | None = None
     state: State | None = None
 

@@ -40,8 +40,8 @@ be wrong."""
 
 
 class _Behind(NamedTuple):
-    """A replica whose log ended at `log_end` when it was asked, between the samples at `after_ns` and `before_ns` (ns
-    since the run's start)."""
+    """Replica whose log ended at `log_end`, below an earlier log end of its leader. The replica was asked after
+    `after_ns` and had answered by `before_ns`: the times of two successive samples, in ns since the run's start."""
 
     node: int
     log_end: int
@@ -98,8 +98,11 @@ def _acked_beyond(
     facts: Facts, place: TopicPartition, records: Sequence[PartitionChanged], behind: Sequence[_Behind]
 ) -> Iterator[tuple[int, int, _Behind]]:
     """Yield (offset, time of its acknowledgement in ns, replica) for each replica of `behind` that lacked an
-    acknowledged offset although it was asked later and was in the ISR; of several offsets, the one acknowledged last.
-    `records`: records of the metadata log about the partition. Yields nothing if a ledger part cannot be read."""
+    acknowledged offset. The replica was in the ISR, and was asked for its log end after the acknowledgement.
+
+    If a replica lacked several such offsets, the one with the latest acknowledgement is yielded. `records`: records of
+    the metadata log about the partition. Yields nothing if a ledger part cannot be read.
+    """
     wanted = (
         (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
@@ -121,10 +124,10 @@ def _acked_beyond(
 
 def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind, acked_ns: int) -> bool:
     """Return True if the controller kept the replica in the ISR from 1 s before the acknowledgement (`acked_ns`) until
-    the replica answered, in one leader epoch, and the replica's process lived all that time.
+    the replica answered. During that time there must be one leader epoch, and one life of the replica's process.
 
-    If the wall clock was set during the run, the time of a record of the metadata log is not certain. Then the record
-    counts at every time that is possible.
+    If the wall clock was set during the run, the times of records of the metadata log are uncertain. A record that may
+    be from that period counts as if it were, so that a possible removal from the ISR gives False.
     """
     since = acked_ns - _IN_SYNC_NS
     written = [(record, *facts.wall.written_within(record.timestamp_ms)) for record in records]
@@ -146,13 +149,15 @@ _COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare the log of each replica that left the ISR with the log of one that stayed, below the high watermark at
-    the time when it left. Yield a `lacks` opinion (evidence is missing) for each that differs.
+    """Compare the log of each replica that left the ISR with the log of a replica that stayed. Yield a `lacks` opinion
+    (evidence is missing) for each that differs.
 
-    That high watermark is the one of the last sample with the replica in the ISR: a replica in the ISR holds every
-    record below it, and never removes one by itself. Not compared: records that a later leader did not have
-    (truncations of the replay), nodes whose disk a fault hit, deleted and compacted topics, and logs that could not be
-    read. Nothing is yielded without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
+    Logs are compared below the high watermark of the last sample with the replica in the ISR. A replica in the ISR
+    holds every record below that mark, and never removes one by itself. If the replay of the run through the reference
+    implementation found a truncation in the partition (`conformance.json`), only the offsets below it are compared.
+
+    Left out are nodes whose disk a fault hit, deleted and compacted topics, and logs that could not be read. Nothing is
+    yielded without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
     """
     if facts.replicas is None:
         return
@@ -175,9 +180,12 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
 
 def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     """Return {node: offset} of the replicas that left the ISR, are still assigned and are out of it at the end, by
-    partition. The offset is the high watermark of the last sample with the replica in the ISR, or, if lower, the
-    lowest offset from which the replay saw a log of the partition truncated. Deleted and compacted topics, and nodes
-    whose disk a fault hit, are left out."""
+    partition.
+
+    The offset is the high watermark of the last sample with the replica in the ISR. If it is lower, it is instead the
+    lowest offset from which the replay of the run truncated a log of the partition (`ConformanceFile.truncations`).
+    Deleted and compacted topics, and nodes whose disk a fault hit, are left out.
+    """
     cuts: dict[TopicPartition, list[int]] = defaultdict(list)
     for cut in facts.replay.truncations:
         cuts[TopicPartition(cut.topic, cut.partition)].append(cut.from_offset)

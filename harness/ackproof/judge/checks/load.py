@@ -28,9 +28,13 @@ from ackproof.rundir.timeline import ClientEnded, EventKind
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
-    """Yield `lacks` opinions (evidence is missing): if the audit did not count every class and row, if
-    ledgers of producers lack records, if nothing was produced or acknowledged, and if too many produce
-    attempts are indeterminate."""
+    """Yield `lacks` opinions (evidence is missing) about the audit and the load.
+
+    An opinion is yielded if the audit is incomplete or did not look for an anomaly class. One is yielded if records
+    were read that no producer's ledger has, or if the producers' libraries got more records than the ledgers have. One
+    is yielded if nothing was produced or acknowledged, or if the share of indeterminate produce attempts is above
+    `evidence.max_indeterminate`.
+    """
     audit = facts.audit
     if not audit.complete:
         yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
@@ -76,12 +80,12 @@ def _name_overdue_clients(facts: Facts) -> Iterator[str]:
 
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each partition at which a fault is aimed and where no record
-    was acknowledged before the first fault, or none after the last confirmed healing.
+    """Yield a `lacks` opinion (evidence is missing) for each partition without an acknowledgement before the first
+    fault, or without one after the last confirmed healing. Only partitions at which a fault is aimed count.
 
-    An acknowledgement after healing is not required if `evidence.ack_after_healing` is off, if no healing was
-    confirmed, nor of a partition that need not acknowledge any more (`blocked`). Nothing is yielded if no fault was
-    requested.
+    No acknowledgement after healing is required if `evidence.ack_after_healing` is off, or if no healing was confirmed.
+    It is not required of a partition that had not recovered by the end of the run, or that had fewer running replicas
+    than min.insync.replicas (`liveness.blocked`). Nothing is yielded if no fault was requested.
     """
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]

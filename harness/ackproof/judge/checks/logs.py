@@ -38,24 +38,25 @@ class _Batch(NamedTuple):
 
     @property
     def header(self) -> _Batch:
-        """The batch with `sound` set, to compare headers only: damage after the header is no decision of a broker."""
+        """This batch with `sound` set to True. Copies of a batch are compared by it: bytes that were damaged on disk
+        after the header do not make two headers differ."""
         return self._replace(sound=True)
 
 
 class _Logs(NamedTuple):
     """The logs of a partition's replicas on disk, with the facts that their comparison needs. `read`: the partition's
-    final read. `in_sync`: ids of the ISR at the end."""
+    final read. `in_sync`: ids of the ISR at the end.
+
+    `damaged_by`: by node id, the fault (in words) that removed or damaged part of its log, for which Kafka is not to
+    blame. `may_expire`: True if retention or a soak may delete records. Each broker deletes at its own time, so that
+    the logs may begin at different offsets.
+    """
 
     read: PartitionRead
     replicas: Sequence[Replica]
     in_sync: Sequence[int]
     damaged_by: Mapping[int, str]
-    """Node id → the fault, in words, that removed or damaged part of its log. Kafka is not to blame for that
-    log.
-    """
     may_expire: bool
-    """True if retention or a soak may delete records. Then the logs may begin at different offsets: each
-    broker deletes in its own time."""
     batches: LogBatches
 
     @property
@@ -238,11 +239,12 @@ def _short_twice(read: PartitionRead, rows: Sequence[_Batch]) -> bool:
 def _served_other_records(
     compared: ComparedBatches, name: str, text: str, *, short_twice: bool = False
 ) -> Opinion:
-    """Return an opinion on records of the final read that a log does not have (`compared`); `text` says so.
+    """Return an opinion on batches whose records differ between the final read and a log (`compared`). `name`: the
+    partition. `text`: the finding as a sentence.
 
-    It is `breaks` (a promise is broken) if a second reader agrees: a live reader was served the same records, or
-    `short_twice`. Otherwise only the final reader says so: `contradicts` (files disagree). `short_twice`: a second
-    final reader passed over records too.
+    The opinion is `breaks` (a promise is broken) if a second reader confirms the finding: a live reader was served the
+    same records as the final reader, or `short_twice` is True. Otherwise it is `contradicts` (files disagree).
+    `short_twice`: two final readers, one after the other, both got fewer records than the log holds.
     """
     says = breaks if compared.agreed or short_twice else contradicts
     also = f"; a live reader was served the same in {compared.agreed} of them" if compared.agreed else ""
@@ -332,9 +334,9 @@ def _ends_that_no_log_reaches(logs: _Logs) -> Iterator[Opinion]:
 
 
 def _beyond(logs: _Logs, whole: Mapping[int, Replica]) -> Iterator[str]:
-    """Yield a sentence if every log of `whole` has records after the end of the final read: they are committed, so
-    not lost.
-    """
+    """Yield a sentence if every log of `whole` has records, not only markers, after the end of the final read. Records
+    that all in-sync logs hold are committed, so the final reader should have got them. `whole`: complete logs of
+    in-sync replicas, by node."""
     read, end = logs.read, min(replica.log_end for replica in whole.values())
     later = [row for row in logs.rows(next(iter(whole)), read.end, end) if not row.control]
     if end > read.end and later:

@@ -15,9 +15,14 @@ from ackproof.rundir.model import ClassExplained, ConformanceFile
 
 
 def check_replay(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for a forbidden step of the replay and for losses that no observed
-    step explains. Yield `lacks` if records were read that must be gone according to the replay, `not judged` for what
-    was not replayed or cannot be traced, and `agrees` for allowed steps and explained losses."""
+    """Yield opinions on the replay of the run: its observed steps, applied one by one to the reference implementation
+    of Kafka's protocol (`conformance.json`).
+
+    Yields `breaks` (a promise is broken) for a step that the protocol forbids, and for losses that no observed step
+    explains. Yields `lacks` (evidence is missing) if the final read has acknowledged records that must be gone
+    according to the replay. Yields `not judged` for what was not replayed or cannot be traced, and `agrees` for allowed
+    steps and explained losses.
+    """
     replay = facts.replay
     for reason in replay.not_replayed:
         yield _not_judged(reason)

@@ -38,9 +38,9 @@ def check_end(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_faults(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each fault that was not injected, not confirmed or
-    not confirmed as healed. A fault that missed (found nothing to break, or had no effect) yields none here:
-    only faults that a storm drew may miss (`coherence.faults.check_lives`)."""
+    """Yield a `lacks` opinion (evidence is missing) for each fault that failed, was not injected, not confirmed or not
+    confirmed as healed. A fault that missed (found nothing to break, or had no effect) yields none here:
+    `coherence.faults.check_lives` judges it."""
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)}"
         for text in _missing_steps(facts.lifelines.fault_events.get(fault.number, ())):

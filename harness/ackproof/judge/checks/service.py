@@ -41,14 +41,19 @@ _REMOVED: Final = (Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.VANISHED, Anomaly.
 
 
 def check_service(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) if a service dropped input records, doubled them against
-    its promise, or an acknowledged record of its output is not there.
+    """Yield opinions on a service under test: a user's program that copies each record of an input topic to an output
+    topic. Its `promise` is at least once, at most once or exactly once.
 
-    Yields `lacks` for missing evidence, such as an instance that died or broke its contract, a service that
-    did not catch up, or an output that could not be read. Yields `not judged` for what its level (the events that
-    it prints) leaves out or its promise allows. Yields `open` if the input or the settings may explain what is
-    missing, and if a committed offset went back. If the output could be read, `agrees` comes last, with the number
-    of copied records. Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
+    Yields `breaks` (the promise is broken) if the service dropped or doubled input records against its promise. Yields
+    it, too, if an acknowledged record of the output is not there. Yields `lacks` (evidence is missing) for an instance
+    that died, printed wrong events (docs/clients.md) or did not catch up. Yields it, too, for an output that cannot be
+    read.
+
+    Yields `open` (undecided) for missing records that the input or the settings may explain, and for a committed offset
+    that went back. Yields `not judged` for what its promise allows, and for what its level (the events that it prints)
+    does not show. If the output could be read, `agrees` comes last, with the number of copied records.
+
+    Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
     """
     spec, file = facts.case.experiment.workload.service, read_service(facts.run)
     if spec is None:
@@ -181,8 +186,8 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
 
 
 def why_unread(facts: Facts, topic: str) -> str:
-    """Return why a reader of this topic may have got records that others did not get at the same offsets; ''
-    if neither the settings nor the prediction nor the audit's counts suggest that."""
+    """Return a reason why records of this topic may have been lost after a reader got them; '' if neither the settings
+    nor the prediction nor the audit's counts suggest that. Other readers may then have missed these records."""
     promises = Promises.from_experiment(facts.case.planned, topic)
     if promises.unclean_election or promises.dropped:
         return "the input topic may have lost records after they were read"

@@ -154,10 +154,8 @@ def _values(ledger: Sequence[_Part], column: str) -> set[int]:
 
 
 def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
-    """Return the least and the greatest value of a column over all parts; None if there is no value.
-
-    In a column of times, -1 means never. If it is the least value, the least real time is not known.
-    """
+    """Return the least and the greatest value of a column over all parts; None if there is no value. In a column of
+    times, -1 means never: if a row has it, the least value is -1, and not the least real time."""
     known: list[tuple[int, int]] = []
     for path, footers in ledger:
         if span := column_span(footers, column):
@@ -215,9 +213,12 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _kills(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each confirmed kill that names no client, for each client named as killed that was started
-    with another pid or did not end then, and, if no kill failed or missed, for each killed client of case.json that no
-    fault names."""
+    """Yield a sentence for each contradiction about kills of clients by faults (services excepted).
+
+    A confirmed kill must name the clients that it killed. Each of them must have been started with the pid that was
+    killed, and must have ended between the request of the kill and its confirmation. If no kill failed or missed, each
+    client that case.json calls killed must be named by a kill.
+    """
     named: set[str] = set()
     kills = [
         fault
@@ -253,10 +254,11 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `not judged` opinion for the classes that only live readers show, if these did not read during the whole
-    load.
+    """Yield a `not judged` opinion for the anomaly classes that only live readers can show (`LIVE_ONLY`), if these did
+    not read during the whole load.
 
-    Yield a `lacks` opinion (evidence is missing) for each time longer than 5 s in which the sampler itself stood still.
+    Yield a `lacks` opinion (evidence is missing) for each time longer than 5 s without a round of samples. The sampler
+    makes rounds whether or not brokers answer, so that the harness itself stood still in such a time.
     """
     why = ""
     if not facts.case.experiment.workload.consumers.live:
@@ -280,8 +282,9 @@ def check_watching(facts: Facts) -> Iterator[Opinion]:
 
 
 def _behind(facts: Facts) -> list[str]:
-    """Return the names of partitions whose last live read came more than `_BEHIND_NS` before their last
-    acknowledgement. A partition that was never read counts as read at time 0. Return [] if there is no series."""
+    """Return the names of partitions whose last live read came more than 10 s before their last acknowledgement,
+    according to `series.parquet`. A partition that was never read counts as read at time 0. Return [] without that
+    file."""
     if not facts.run.series.exists():
         return []
     table = storage.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])

@@ -134,9 +134,13 @@ def _script(facts: Facts, fault: Script) -> Iterator[str]:
 
 
 def check_targets(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each event of a fault that aims at nodes which
-    cannot have held the fault's roles, or that lacks its trigger, role, nodes or witness. Nothing is yielded
-    for an attached cluster, whose nodes have ids of their own."""
+    """Yield a `contradicts` opinion (files disagree) for each event of a fault that aims at nodes which cannot have
+    held the fault's roles.
+
+    Also yield one for a fault's request with a wrong role, without a trigger or, if the fault was confirmed, without
+    nodes. Yield one for a confirmation without a witness: the check that saw the effect or the healing. Nothing is
+    yielded for an attached cluster, whose nodes have ids of their own.
+    """
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
     for fault in facts.case.faults:
@@ -171,8 +175,9 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
     """Yield, as the end of a sentence, why a fault was aimed at the wrong `nodes`; nothing if the holder of one of its
     roles is unknown.
 
-    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. If the fault
-    did not take effect (`bit` False), a role may have had no holder: a quorum may have no leader.
+    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. `bit`: True
+    if the fault took effect. Without effect a role may have had no holder, as in a quorum without a leader. Then only
+    nodes that held none of the roles yield a sentence.
     """
     holders: set[int] = set()
     for role in fault.targets:

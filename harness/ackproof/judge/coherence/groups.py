@@ -44,9 +44,9 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline or its
     own ledgers.
 
-    If members got records, or committed offsets, beyond the end of the final read, answers of Kafka differ: yield
-    `lacks` (missing evidence) in a sealed run, else `contradicts`. Groups whose input may have lost records are left
-    out (`_beyond_the_end`).
+    Also yield an opinion if members got records, or committed offsets, beyond the end of the final read
+    (`_beyond_the_end` says which groups are left out). There, two answers of Kafka differ. In a sealed run, whose
+    digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else `contradicts`.
     """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return
@@ -109,12 +109,12 @@ def _read(folder: Path, schema: pa.Schema) -> pa.Table:
 
 
 def _beyond_the_end(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each partition of which members got, or asked to commit, offsets beyond the end of
-    the final read.
+    """Yield a sentence for each partition of which members got, or asked to commit, offsets beyond the end of the final
+    read.
 
-    Left out are groups whose input may have lost records that members got, and groups whose offsets or input a fault
-    or a user's command changed. In other input, records below the high watermark stay. Committed offsets that no member
-    asked for are checked in `judge.checks.groups`.
+    Left out are groups whose input may have lost records that members got, and groups whose offsets or input a fault or
+    a user's command changed. Other inputs keep every record below the high watermark, so that the final read reaches
+    it. Committed offsets that no member asked for are checked in `judge.checks.groups`.
     """
     reads = facts.final_read.partitions if facts.final_read is not None else ()
     ends = {(read.topic, read.partition): read.end for read in reads if read.complete}

@@ -29,12 +29,14 @@ from ackproof.rundir.replicas import Replica
 
 
 def check_final_read(facts: Facts) -> Iterator[Opinion]:
-    """Check the final read against itself, the case and the samples.
+    """Check the final read against itself, the case and the samples. Yields nothing without a final read.
 
-    Yields a `contradicts` opinion (files disagree) for what cannot both be true (`lacks` in a sealed run, if
-    both are answers of Kafka). Yields `breaks` or `lacks` if the read of a partition without retention begins
-    above offset 0 (`_first_offset`). Yields `lacks` for a partition whose ISR was not sampled after the load, and in
-    a sealed run for a partition whose records were not counted. Yields nothing without a final read.
+    Yields a `contradicts` opinion (files disagree) for what cannot both be true. If both are answers of Kafka, and the
+    run is sealed (digests prove its files unchanged), the opinion is `lacks` (evidence is missing) instead.
+
+    Yields `breaks` or `lacks` if the read of a partition without retention begins above offset 0 (`_first_offset`).
+    Yields `lacks` for a partition whose ISR was not sampled after the load. Yields `lacks` for a partition whose
+    records were not counted, except in runs without a seal: older versions did not count them.
     """
     final = facts.final_read
     if final is None:
@@ -136,12 +138,15 @@ def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
-    """Yield an opinion if the final read of a partition without retention begins above offset 0, or above the
-    records that a soak deleted.
+    """Yield an opinion if the final read of a partition without retention begins above offset 0. In a soak, it may
+    begin at the end of the records that the soak itself deleted.
 
-    It is `breaks` (a promise is broken) if the logs of all in-sync replicas begin there too, or hold earlier
-    records, and nothing but a broker can have moved the log start. Otherwise it is `lacks` (evidence is
-    missing). Also yield `lacks` in a sealed run if the number of records that were read is unknown.
+    The opinion is `breaks` (a promise is broken) if two conditions hold. The logs of all in-sync replicas begin there
+    too, or all begin earlier; and only a broker can have moved the log start (`_keeps_all`). Otherwise it is `lacks`
+    (evidence is missing).
+
+    Also yield `lacks` if the number of records that were read is unknown. Runs without a seal are spared that: older
+    versions did not count them.
     """
     if read.topic not in facts.case.experiment.topics or BACKENDS[facts.backend].foreign:
         return
@@ -170,10 +175,8 @@ def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
 
 
 def _keeps_all(facts: Facts, place: TopicPartition) -> bool:
-    """Return True if nothing but a broker can have moved the start of a partition's log.
-
-    Others are a fault that damages the log, a command of the user, and a soak, which deletes what it has audited.
-    """
+    """Return True if nothing but a broker can have moved the start of a partition's log. Return False if a fault
+    damages the log, if the case runs a user's command, or if a soak deletes the records that it has audited."""
     others = any(fault.rots(place) or fault.kind == "command" for fault in facts.case.faults)
     return not others and not facts.windows
 
@@ -190,11 +193,11 @@ _COVERED: Final = [
 
 
 def check_disks(facts: Facts) -> Iterator[Opinion]:
-    """Check the logs on disk; yield nothing if they were not read. Yields a `contradicts` opinion (files disagree) for
-    each log that does not fit its batches or the metadata log, and for copies of a batch that differ. In a sealed run
-    such copies yield `lacks` (evidence is missing).
+    """Check the logs on disk; yield nothing if they were not read.
 
-    Raises `BadInput` for broken files.
+    Yields a `contradicts` opinion (files disagree) for each log that does not fit its batches or the metadata log.
+    Yields an opinion for each difference between the copies of a batch: `lacks` (evidence is missing) in a sealed run,
+    whose digests prove its files unchanged, else `contradicts`. Raises `BadInput` for broken files.
     """
     if facts.replicas is None:
         return
@@ -235,7 +238,8 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
 def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> str:
     """Return how a log differs from its batches, as part of a sentence; '' if it does not.
 
-    `records`: number of records in its batches; -1: unknown.
+    `last_offset`: last offset of its last batch; None: no batch of it was recorded. `records`: number of records in its
+    batches; -1: unknown.
     """
     if last_offset is None:
         return (
@@ -284,8 +288,12 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) for each partition and leader epoch of
-    which the final read has offsets that no log on disk has for this epoch."""
+    """Yield an opinion for each partition and leader epoch of which the final read has offsets that no log on disk has
+    for this epoch.
+
+    The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
+    `contradicts` (files disagree).
+    """
     if facts.replicas is None or facts.final_read is None:
         return
     logs = _epochs_on_disk(facts)

@@ -39,25 +39,30 @@ _SLACK_NS: Final = 5_000_000_000
 
 class _RowRule(NamedTuple):
     """A property that no produced row may have. `words`: the property in words. `columns`: ledger columns needed to
-    check it."""
+    check it.
+
+    `broken(batch)` returns a mask: True for each row of a batch with these columns that has the property.
+    `may_break(footer)` returns False if the footer of a row group shows that none of its rows has it, so that none need
+    be read. `answered`: True if a broker's answer gives a row the property. If nobody changed the ledger, the broker
+    then broke a promise.
+    """
 
     words: str
     columns: tuple[str, ...]
     broken: Callable[[pa.RecordBatch], pa.Array]
-    """Return a mask: True for each row of a batch with these columns that has the property."""
     may_break: Callable[[Footer], bool]
-    """Return False if the footer of a row group shows that no row breaks the rule, so that none need be read.
-    """
     answered: bool = False
-    """True if the property is what a broker answered. In a sealed run, whose ledger nobody changed, it broke a promise.
-    """
 
 
 def check_rows(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each rule that produced rows break, and for rows of
-    partitions that the case does not have. A broken rule about a broker's answer yields `breaks` in a sealed
-    run, unless a fault of the case answers requests itself. Yield a `lacks` opinion (evidence is missing) if
-    partitions never acknowledged a record. Nothing is yielded if a part of the ledger cannot be read."""
+    """Yield a `contradicts` opinion (files disagree) for each rule that produced rows break, and for rows of partitions
+    that the case does not have.
+
+    A broken rule about a broker's answer yields `breaks` (a promise is broken) in a sealed run, whose digests prove its
+    files unchanged. It yields `contradicts` if a fault (`answer_request`) answers requests in the place of a broker.
+    Yield a `lacks` opinion (evidence is missing) if partitions never acknowledged a record. Nothing is yielded if a
+    part of the ledger cannot be read.
+    """
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
     example: dict[str, str] = {}

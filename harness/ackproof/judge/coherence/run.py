@@ -160,7 +160,8 @@ def check_ground(facts: Facts) -> Iterator[Opinion]:
 
 def _backend(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each disagreement about the backend between case.json, the case, the timeline and the
-    environment. Only the harness's own nodes have process ids."""
+    environment. The timeline disagrees if it has a node's process id, and the harness starts no nodes on this
+    backend."""
     backend, name = BACKENDS[facts.backend], f"case.json says that the backend is {facts.backend}"
     if facts.case.experiment.backend != facts.backend:
         yield f"{name}, and its resolved case {facts.case.experiment.backend}"

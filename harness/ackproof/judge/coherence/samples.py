@@ -38,8 +38,8 @@ _ANSWERS_WITHIN_NS: Final = 11_000_000_000
 
 
 def check_looks(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) if the samples do not fit the number of rounds in `pulse.jsonl`,
-    or if its record counts do not fit the ledgers."""
+    """Yield a `contradicts` opinion (files disagree) if `pulse.jsonl` does not fit other files: its number of rounds of
+    the sampler must fit the samples, and its numbers of records the ledgers."""
     yield from map(contradicts, _sampled_twice(facts))
     if facts.pulses:
         yield from map(contradicts, _more_samples_than_looks(facts))
@@ -48,8 +48,8 @@ def check_looks(facts: Facts) -> Iterator[Opinion]:
 
 
 def _sampled_twice(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for the first sample that is out of order of time, or the second of its partition in one
-    look."""
+    """Yield a sentence for the first sample that is older than the sample before it, or that repeats time and partition
+    of an earlier one."""
     last = -1
     there: set[tuple[str, int]] = set()
     for sample in facts.samples:
@@ -65,9 +65,10 @@ def _sampled_twice(facts: Facts) -> Iterator[str]:
 
 
 def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
-    """Yield a sentence if up to some pulse the samples have more distinct times than the sampler had looked.
+    """Yield a sentence for the first line of `pulse.jsonl` by whose time the samples have more distinct times than the
+    sampler had rounds.
 
-    The looks of the next pulse and one more are allowed, because a look is timed before it is counted.
+    A round gets its time before it is counted. So the rounds that the next line counts, and one more, are allowed.
     """
     times = sorted({sample.t_ns for sample in facts.samples})
     looks = 0
@@ -79,8 +80,8 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
 
 
 def _unsampled(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each partition without samples for more than `_HOLE_NS`, although no fault was at
-    work, the sampler looked, and records were acknowledged."""
+    """Yield a sentence for each partition without samples for more than 3 s, although no fault was at work, the sampler
+    made rounds, and records were acknowledged."""
     for place, samples in sorted(facts.samples_of.items()):
         if place.topic in facts.removed or not samples:
             continue  # the check of the final read names a partition that was never sampled
@@ -97,8 +98,9 @@ def _unsampled(facts: Facts) -> Iterator[str]:
 
 
 def _answered_looks(facts: Facts, begin: float, end: float) -> int:
-    """Return the number of looks between these times (ns); 0 if a second between them has no look or no
-    acknowledgement."""
+    """Return the number of rounds of the sampler between these times (ns), from the lines of `pulse.jsonl` inside, one
+    a second. Return 0 if one of these seconds has no round or no acknowledgement, or if no whole second lies between
+    them."""
     inside: Sequence[int] = [
         after.looks if after.acked > before.acked else -1
         for before, after in pairwise(facts.pulses)
@@ -108,10 +110,11 @@ def _answered_looks(facts: Facts, begin: float, end: float) -> int:
 
 
 def _uncounted_records(facts: Facts) -> Iterator[str]:
-    """Yield a sentence if the last pulse and the ledgers differ in the number of records, once all producers have
-    closed.
+    """Yield a sentence for each number (records sent, records acknowledged) in which the last line of `pulse.jsonl` and
+    the ledgers differ.
 
-    The counters of a killed producer are ahead of its ledger, whose last part was not written: then nothing is yielded.
+    Yields nothing unless all producers had closed normally by then. The counters of a killed producer are ahead of its
+    ledger, whose last part was not written.
     """
     last = facts.pulses[-1]
     producers = {client.id for client in facts.clients if client.kind == "producer"}
@@ -136,9 +139,12 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) where sampled high watermarks and log
-    ends do not fit each other or the logs on disk; a `breaks` opinion in a sealed run if the high watermark of one
-    leader in one epoch fell."""
+    """Yield an opinion where sampled high watermarks and log ends do not fit each other or the logs on disk.
+
+    In a sealed run, whose digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else
+    `contradicts` (files disagree). In a sealed run it is `breaks` (a promise is broken) if the high watermark of one
+    leader certainly fell within one epoch.
+    """
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
     for place, replicas in facts.replicas_of.items():
@@ -181,8 +187,8 @@ def _above_all_logs(
 
 
 def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
-    """Return how many records can have been sent, at most, while one look asked for log end and high watermark, at
-    `t_ns`."""
+    """Return how many records can have been sent, at most, while the round of samples at `t_ns` asked for log ends and
+    high watermarks."""
     before = [pulse.sent for pulse in facts.pulses if pulse.t_ns <= t_ns - _ANSWERS_WITHIN_NS]
     after = [pulse.sent for pulse in facts.pulses if pulse.t_ns >= t_ns]
     return (after[0] if after else facts.audit.audited.produced) - (before[-1] if before else 0)
@@ -218,9 +224,12 @@ def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> I
 
 
 def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree; `lacks` in a sealed run) for each partition with a
-    sampled leader, leader epoch or ISR that the metadata log does not have, and for each final read in a
-    leader epoch that it does not have. In ZooKeeper mode only leader epochs are compared."""
+    """Yield an opinion for each partition with a sampled leader, leader epoch or ISR that the metadata log does not
+    have. Yield one, too, for each final read in a leader epoch that it does not have.
+
+    In a sealed run, whose digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else
+    `contradicts` (files disagree). In ZooKeeper mode only leader epochs are compared.
+    """
     if not facts.decided_of:
         return
     differs = kafka_differs(sealed=facts.sealed)

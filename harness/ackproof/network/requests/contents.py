@@ -107,9 +107,10 @@ def put_error(
 ) -> bytes:
     """Return the framed response `frame` with the error `code` in it.
 
-    The error is put at the top level if the API is in `ANSWERABLE`, or if `among` is None and the response
-    has an error there; else into the rows of the partitions that `among` accepts (None: all). Raises
-    `UnreadableFrame` if the response cannot be decoded or has no such row.
+    The error is put at the top level if this module knows the layout of the response in this version (APIs of
+    `ANSWERABLE`). It is put there, too, if `among` is None and the response has an error there. Otherwise it is put
+    into the rows of the partitions that `among` accepts (None: all). Raises `UnreadableFrame` if the response cannot be
+    decoded or has no such row.
     """
     if (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:

@@ -32,8 +32,9 @@ class UnreadableFrame(ValueError):
 
 
 class RequestHead(NamedTuple):
-    """Header of a request. `size`: bytes of the whole frame, with its length field; `api`: Kafka's API key. `probe`:
-    True if the client id shows that the request is a probe of ackproof."""
+    """Header of a request. `size`: bytes of the whole frame, with its length field. `api`: Kafka's API key. `probe`:
+    True if the client id shows that the request is a probe of ackproof. `answered`: False for a Produce request with
+    acks=0, which no broker answers. `client`: the client id; '' if there is none."""
 
     size: int
     api: int
@@ -41,9 +42,7 @@ class RequestHead(NamedTuple):
     correlation: int
     probe: bool
     answered: bool
-    """True if there will be a response: False for Produce with acks=0 alone."""
     client: str = ""
-    """The client id; '' if the client has none."""
 
 
 class ResponseHead(NamedTuple):
@@ -150,10 +149,13 @@ they replace the frame."""
 class FrameStream(Generic[FrameHead]):
     """One direction of a connection, frame by frame. Only bytes that are undecided or must wait are kept.
 
-    `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header, frame)`
-    returns what to do with the frame, or bytes that replace it; `frame` is None at first, and has all bytes after
-    `LOOK`. It is called again after a `STOP`. `forward` takes the bytes to pass on, and must be done with them when it
-    returns. Bytes that are no frames are passed on unread from there on: `unframed` says why.
+    `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header, None)`
+    returns the fate of the frame (`FrameFate`), or bytes that replace it. After `LOOK` it is called with the whole
+    frame instead of None, once that has arrived. After `STOP` the stream holds the frame and all later ones until
+    `go_on`, and then calls it again.
+
+    `forward` takes the bytes to pass on, and must be done with them when it returns. Bytes that are no frames are
+    passed on unread from there on: `unframed` says why.
     """
 
     def __init__(

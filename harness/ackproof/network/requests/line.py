@@ -58,14 +58,14 @@ class RelayRoute:
 
 @dataclass(eq=False)
 class _PendingRequest:
-    """Request without a response yet. `places`: the partitions that the request names, if a rule needs them."""
+    """Request whose response the client has not got yet. `places`: partitions that the request names, if a rule needs
+    them. `swallowed`: True for the repetition of a request that the proxy sent twice, whose response is dropped.
+    `response`: a response that the proxy made itself or that came before its turn; b'' if there is none."""
 
     head: RequestHead
     places: frozenset[PartitionKey] = frozenset()
     swallowed: bool = False
-    """True for the repetition of a request that the proxy sent twice: its response is dropped."""
     response: bytes = b""
-    """The response, if the proxy made it itself or it came before its turn."""
 
 
 class ConnectionHalf:
@@ -318,7 +318,8 @@ class RelayConnection:
     # -- what waits ---------------------------------------------------------------------------------------------------
 
     def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
-        """Hold this frame and all later ones in its direction until the rule releases it. Return the held frame."""
+        """Hold this frame and all later ones in its direction until the rule releases it. Return the held frame.
+        `counted`: True if the frame is in the rule's count of held frames."""
 
         stream = self.asking.stream if side is FrameSide.REQUEST else self.answering.stream
 
@@ -336,8 +337,9 @@ class RelayConnection:
     def _set_aside(
         self, acting: ActiveRule, asks: _PendingRequest, frame: bytes, *, counted: bool
     ) -> HeldFrame:
-        """Hold this request while later ones go on, until the rule releases it. Return the held frame. Responses still
-        go back in the order of the client's requests."""
+        """Hold this request while later ones go on, until the rule releases it. Return the held frame. `counted`: True
+        if the request is in the rule's count of held frames. Responses still go back in the order of the client's
+        requests."""
 
         def go() -> None:
             if wait in self._aside:
@@ -359,8 +361,8 @@ class RelayConnection:
             self._loop.later(0.0, wait.acting.release)
 
     def _hung_up(self) -> bool:
-        """Return True if the client has closed its side, and then abort the connection. Bytes that the client sent
-        before may still be unread."""
+        """Return True if the client has closed its side; the connection has then been reset. The close is noticed even
+        if earlier bytes of the client are still unread."""
         poll = select.poll()
         poll.register(self.asking.source, select.POLLRDHUP)
         if gone := bool(poll.poll(0)):

@@ -154,21 +154,21 @@ _MODULE: Final = "ackproof.network.requests.relay"
 class ProxyReply:
     """Response of the request proxy to a command: its state, and the result of the command.
 
-    `ways`: upstream address of each route. `rules`: counts of each rule. `error`: why the command failed, or ''.
-    `lifted`: counts of the rule that the command removed. `released`: True if the command released a frame.
+    State: `ways`: upstream address of each route. `rules`: counts of each rule. `held`: number of frames that each rule
+    holds on each route. `trouble`: the first route with bytes that were not Kafka's protocol, and the reason, or ''.
+
+    Result: `error`: why the command failed, or ''. `lifted`: counts of the rule that the command removed. `released`:
+    True if the command released a frame. `copied`: frame that a rule holds, in hexadecimal digits.
     """
 
     ways: Mapping[str, tuple[str, int]]
     rules: Mapping[str, RuleCounts]
     held: Mapping[str, Mapping[str, int]]
-    """How many frames each rule holds on each route."""
     trouble: str
-    """The first route on which something was not Kafka's protocol, and what; '' if nothing was."""
     error: str = ""
     lifted: RuleCounts = field(default_factory=RuleCounts)
     released: bool = False
     copied: str = ""
-    """Frame that a rule holds, in hexadecimal digits."""
 
 
 _REPLY: Final = TypeAdapter(ProxyReply)

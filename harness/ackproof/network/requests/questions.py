@@ -194,19 +194,19 @@ class QuestionOutcome:
     """Outcome of a harmless request that shows what a rule does (`ask_question`).
 
     `how`: "answered", "closed", "silent" (no answer in time, or no route) or "refused". `seconds`: time until the
-    answer, or until the sender stopped waiting for it.
+    answer, or until the sender stopped waiting for it. `error`: Kafka's error code in the answer, at its top, else of
+    its first group or partition; None without an answer or an error code.
+
+    `arrived`: number of times that the request was seen to arrive at the node. It is 0 if the connection failed, or was
+    closed before arrivals were counted. `arrived_s`: seconds until the arrivals were counted and the wait for an answer
+    was over. No counted arrival was later.
     """
 
     how: How
     seconds: float
     arrived: int
-    """Number of times that the request was seen to arrive at the node. It is 0 if the connection failed, or
-    was closed before arrivals were counted."""
     error: int | None = None
-    """Kafka's error code in the answer: at its top, else of its first group or partition; None without an answer or an
-    error code."""
     arrived_s: float = 0.0
-    """Seconds until the arrivals were counted and the wait for an answer was over. No counted arrival was later."""
 
     @property
     def answered(self) -> bool:

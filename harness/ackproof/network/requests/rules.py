@@ -55,11 +55,17 @@ class FrameSide(StrEnum):
 @dataclass(frozen=True)
 class Rule:
     """Rule of the request proxy for frames of one API (its key, or `EVERY_API`) on some routes (`ways`: their names).
-    Times in seconds.
 
-    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. `places`:
-    only frames whose request names one of these partitions; partition -1 is any of the topic. `until_held`: once this
-    number of frames is held, all are released, and the rule holds no more. `seed`: seed of its random choices.
+    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. Matching
+    frames belong to requests of `client`, by its client id ('': every client), that name one of `places` (empty: all;
+    partition -1: any of the topic). `delay`, `jitter`, `spread`: delay of a frame or of its repetition, in seconds, and
+    its random distribution. `seed`: seed of the random choices.
+
+    Of rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more.
+    `overtaken`: True if later frames of the connection pass a held request, False if they wait too.
+
+    Of rules that answer: `code`: Kafka's error code. `answers`: (version of the request, bytes of the response after
+    the correlation id, in hexadecimal digits). For other versions the response is made from the request.
     """
 
     name: str
@@ -71,21 +77,15 @@ class Rule:
     every: int = 1
     share: float = 1.0
     delay: float = 0.0
-    """Delay of the frame, or of its repetition."""
     jitter: float = 0.0
     spread: DelayDistribution = DelayDistribution.UNIFORM
     seed: int = 0
     places: tuple[PartitionKey, ...] = ()
     client: str = ""
-    """Client id of the requests that are matched; '': those of every client."""
     until_held: int | None = None
     overtaken: bool = False
-    """True: later frames of the connection pass a held request. False: they wait too."""
     code: int = 0
-    """Kafka's error code in the answer."""
     answers: tuple[tuple[int, str], ...] = ()
-    """Bytes after the correlation id in the response, in hexadecimal digits, by the request's version. For other
-    versions the response is made from the request."""
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
@@ -111,7 +111,8 @@ def _list(value: object) -> Sequence[object]:
 
 @dataclass
 class RuleCounts:
-    """Numbers of frames that a rule has matched and hit. Probes are not counted."""
+    """Numbers of frames that a rule has matched, hit, and holds at the moment. `full`: True once `until_held` frames
+    were held and released. `trouble`: first error in reading a frame or acting on it. Probes are not counted."""
 
     matched: int = 0
     """Frames on the rule's routes that fit its direction, API, client id and partitions."""
@@ -120,15 +121,13 @@ class RuleCounts:
     holding: int = 0
     """Frames that a rule of kind `hold` holds now."""
     full: bool = False
-    """True once `until_held` frames were held and released."""
     trouble: str = ""
-    """First error in reading a frame or acting on it; such a frame passes unchanged."""
 
 
 @dataclass(eq=False)
 class HeldFrame:
-    """Frame that a rule holds. `counted`: True if the frame is in the rule's count of held frames, which excludes
-    probes."""
+    """Frame that a rule holds. `counted`: True if the frame is in the rule's count of held frames; False for probes,
+    and for frames that a rule only delays or repeats."""
 
     acting: ActiveRule
     counted: bool
