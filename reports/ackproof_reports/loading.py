@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -183,6 +184,10 @@ class BatchView:
         starts += [c.events[0].wall_ns for c in self.cases if c.events]
         return min(starts, default=0)
 
+    @cached_property
+    def _repeats(self) -> int:
+        return max((case.entry.repeat for case in self.cases), default=1)
+
     def title(self, case: CaseView) -> str:
         """Return the title of a case: `acks=all, min.insync.replicas=2`, after its experiment if the batch has
         several, and with the repeat if there are several.
@@ -191,11 +196,10 @@ class BatchView:
         text = ", ".join(f"{names[path]}={scalar(value)}" for path, value in case.settings.items())
         if case.entry.cell:
             text = case.entry.case.rpartition("#")[0].replace(",", ", ")
-        repeats = max((c.entry.repeat for c in self.cases), default=1)
         if not text:
             return case.entry.title
         whose = f"{case.entry.experiment}: " if case.entry.experiment else ""
-        return whose + (f"{text} (repeat {case.entry.repeat})" if repeats > 1 else text)
+        return whose + (f"{text} (repeat {case.entry.repeat})" if self._repeats > 1 else text)
 
 
 def load_batch(path: Path) -> BatchView:

@@ -223,7 +223,7 @@ def expected(soak: Soak) -> Counter[Finding]:
 @pytest.mark.parametrize("share", [0.02, 0.3])
 @pytest.mark.parametrize("lags", [0.0, 0.4], ids=["up with them", "behind"])
 def test_all_windows_find_what_one_audit_finds(cuts: int, share: float, lags: float) -> None:
-    for seed in range(EXAMPLES // 2):
+    for seed in range(EXAMPLES // 5):
         soak = make_soak(seed, records=60, share=share)
         with tempfile.TemporaryDirectory() as folder:
             found = windows_of(soak, 60, cuts, Path(folder), lags)

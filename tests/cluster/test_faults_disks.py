@@ -64,10 +64,10 @@ def bench(
     [
         pytest.param("full_disk: {target: leader(t/0)}", marks=needs_mounts),
         pytest.param("fail_log_dir: {target: leader(t/0)}", marks=needs_mounts),
-        "fail_log_dir: {target: follower(t/0), how: read_only}",
+        pytest.param("fail_log_dir: {target: follower(t/0), how: read_only}", marks=pytest.mark.nightly),
         pytest.param("slow_disk: {target: leader(t/0)}", marks=needs_mounts),
         "empty_disk: {target: follower(t/0)}",
-        "power_loss: {target: follower(t/0), how: cut}",
+        pytest.param("power_loss: {target: follower(t/0), how: cut}", marks=pytest.mark.nightly),
         "flip_bits: {target: leader(t/0)}",
         "truncate_segment: {target: leader(t/0)}",
         "delete_checkpoint: {target: follower(t/0), file: replication-offset}",

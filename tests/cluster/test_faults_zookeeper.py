@@ -62,9 +62,9 @@ def test_the_znodes_agree_with_what_brokers_say(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        "kill: {target: controller}",
+        pytest.param("kill: {target: controller}", marks=pytest.mark.nightly),
         "kill: {target: zookeeper}",
-        "pause: {target: zookeeper}",
+        pytest.param("pause: {target: zookeeper}", marks=pytest.mark.nightly),
         "expire_session: {target: leader(t/0)}",
         pytest.param("pause: {target: follower(t/0)}", marks=pytest.mark.nightly),
         pytest.param("expire_session: {target: controller}", marks=pytest.mark.nightly),

@@ -113,7 +113,8 @@ def test_groups_come_to_the_end_of_their_input(tmp_path: Path) -> None:
     directory = run(tmp_path, groups, KILL)
     file = GroupsFile.load(directory.groups)
     states = {end.group: check(directory, end, loses=end.group == "before") for end in file.groups}
-    assert 0 < states["before"][ProcessingState.NOT_PROCESSED] < 20, "what was committed and not processed"
+    lost = states["before"][ProcessingState.NOT_PROCESSED]
+    assert 0 < lost <= 20, "a batch, committed and not processed"
     killed, *others = file.members
     assert (killed.client, killed.killed, killed.status) == ("g0", True, -9)
     assert {(one.asked, one.killed, one.status) for one in others} == {(True, False, 0)}, others

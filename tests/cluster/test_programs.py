@@ -177,14 +177,8 @@ def test_a_service_in_go_passes_under_a_leader_kill(tmp_path: Path) -> None:
     assert run.service_output.exists()
 
 
-@pytest.mark.parametrize(
-    ("identity", "level"),
-    [
-        ("header", 0),
-        pytest.param("{json: /order/id}", 0, marks=pytest.mark.nightly),
-        pytest.param("value", 2, marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly  # the service with a store drops records with every push
+@pytest.mark.parametrize(("identity", "level"), [("header", 0), ("{json: /order/id}", 0), ("value", 2)])
 def test_dropped_records_are_found_with_their_exact_number(tmp_path: Path, identity: str, level: int) -> None:
     program = go_service(tmp_path / "go", (TAKE, DROP))
     text = SERVICE.format(
@@ -235,7 +229,6 @@ def test_what_an_instance_committed_and_did_not_send_when_it_was_killed_is_found
     assert not early or numbers(verdict, "dropped") > 10
 
 
-@pytest.mark.nightly
 def test_what_a_store_lacks_is_found_with_its_exact_number(tmp_path: Path) -> None:
     (tmp_path / "store.py").write_text(STORE, encoding="utf-8")
     store, python = str(tmp_path / "store.db"), sys.executable
@@ -256,12 +249,14 @@ def test_clients_in_node_pass_and_are_killed(tmp_path: Path, node_client: Path) 
     assert verdict.verdict is Verdict.PASS, verdict.reasons
 
 
-def test_the_check_knows_the_examples(
-    tmp_path: Path, node_client: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.nightly  # Go takes a minute to build its libraries
+def test_the_check_knows_the_example_in_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = go_service(tmp_path / "go")
     assert main_code(["check-client", str(service), "{settings}"]) == 0
     assert "level 3, the contract is kept" in capsys.readouterr().out
+
+
+def test_the_check_knows_the_example_in_node(node_client: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for role in ("producer", "reader"):
         assert main_code(["check-client", "--role", role, "node", str(node_client), "{settings}"]) == 0
     assert capsys.readouterr().out.count("the contract is kept") == 2

@@ -36,20 +36,6 @@ def _last(folder: Path) -> BatchFile:
     return BatchFile.load(folder / "runs" / "latest" / "batch.json")
 
 
-def test_its_first_experiment_and_what_is_read_of_it(tmp_path: Path) -> None:
-    """Up to the first run, and what is asked of that."""
-    for name, text in TUTORIAL.files().items():
-        (tmp_path / name).write_text(text, "utf-8")
-    typed = [shlex.split(line, comments=True) for line in TUTORIAL.commands()]
-    ours = [words for words in typed if words[0] == "ackproof"]
-    first = next(at for at, words in enumerate(ours) if words[1] == "run")
-    asked = next(words for words in ours[first:] if words[1] == "explain")
-    for words in [*ours[: first + 1], asked]:
-        said = _run(words, tmp_path)
-    assert "what took it: " in said
-    assert _last(tmp_path).cases[0].counts["lost"] > 0
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ STATES = {
     ),
     "moves in ZooKeeper mode": Scope(VERSIONS["2.1"], brokers=2, settled=True, budget=Budget(hand_overs=2)),
 }
-PUSH = settings(max_examples=120, deadline=None, derandomize=True, database=None)
+PUSH = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 NIGHT = settings(max_examples=8_000, deadline=None, derandomize=False, database=None)
 CATALOGUE = Path(__file__).parents[2] / "experiments"
 NIGHTS = 20

@@ -72,7 +72,7 @@ def test_nothing_is_broken_behind(name: str) -> None:
     assert broken_by_itself(LARGER[name]) == set()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(small_scopes())
 def test_nothing_is_broken_behind_an_end_of_a_small_scope(scope: Scope) -> None:
     broken = broken_behind(scope, 700)

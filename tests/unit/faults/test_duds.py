@@ -206,6 +206,7 @@ def test_levels_that_do_not_rise_are_no_upgrade(
     monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={}))
     monkeypatch.setattr(admin, "raise_features", lambda link, levels: None)
     monkeypatch.setattr(rollouts, "await_all_in_sync", lambda context: "all in sync")
+    monkeypatch.setattr(rollouts, "release_levels", lambda build: {"metadata.version": 30})
     for node in cluster.nodes.values():
         node.log = "Kafka version: 4.3.1"
     upgrade = _upgrade(cluster)

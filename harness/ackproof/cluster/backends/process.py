@@ -121,7 +121,11 @@ def write_archives(installed: Installation, progress: ProgressSink, folder: Path
     with _Writers(spec, work.nodes, tag, lambda _: None, installed=installed) as cluster:
         cluster.start()
         tell("using them", 1)
-        warm_up(cluster.bootstrap, leader=_WRITER, follower=_PEER)
+        try:
+            warm_up(cluster.bootstrap, leader=_WRITER, follower=_PEER)
+        except ProvisionFailed as error:
+            logs = "\n".join(node.log_tail() for node in cluster.nodes.values())
+            raise ProvisionFailed(f"{error}\n{logs}") from error
         tell("writing the archives", 2)
         # the controller last: a broker's orderly shutdown needs it
         for role, node_id in zip(ROLES, (_WRITER, *spec.controller_ids), strict=True):
