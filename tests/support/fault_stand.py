@@ -78,7 +78,7 @@ def make(
     fault = kind(**{"number": 1, "trigger": TimeTrigger(0.0), **fields})
     aim = Aim({role: cast(Any, nodes) for role in fault.targets[:1]})
     return make_injection(
-        fault, aim, FaultContext(cast(Any, cluster), threading.Event(), case, holds=holds)
+        fault, aim, FaultContext(cast(Any, cluster), threading.Event(), case, holds=holds or Holds())
     )
 
 

@@ -267,8 +267,7 @@ class FaultDriver:
             self._left.append((number, injection))
         finally:
             # Other faults on its nodes wait for its release, even if it could not heal.
-            if self._context.holds is not None:
-                self._context.holds.drop(number)
+            self._context.holds.drop(number)
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
         """Undo what a fault whose healing failed left in the cluster's metadata, and note it on the timeline. All other
