@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.triggers import TimeTrigger
+from ackproof.experiment.triggers import Condition, TimeTrigger
 from ackproof.faults import context, injection
 from ackproof.faults.context import FREE_WITHIN_S, FaultContext, Holds
 from ackproof.faults.driver import FaultDriver
@@ -23,6 +24,7 @@ from ackproof.faults.injection import Aim, make_injection
 from ackproof.faults.life import Stage
 from ackproof.faults.planned import views
 from ackproof.network.wire import kafka_python
+from ackproof.run.phases import Gauges
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from fake_nodes import FakeNode
@@ -36,17 +38,11 @@ class FakeGauges:
     sample: Sample | None = None
     scraped: dict[tuple[str, int | None], float | None] = field(default_factory=dict)
 
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        return self.acks
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        return 0
-
-    def look(self, topic: str, partition: int) -> Sample | None:
-        return self.sample
-
-    def metric(self, name: str, node: int | None) -> float | None:
-        return self.scraped.get((name, node))
+    def look(self, condition: Condition) -> float | None:
+        clients = SimpleNamespace(acked=lambda *_: self.acks, read=lambda *_: 0)
+        sampler = SimpleNamespace(fresh=lambda *_: self.sample)
+        scraper = SimpleNamespace(fresh=lambda metric, node: self.scraped.get((metric.name, node)))
+        return Gauges(cast(Any, clients), cast(Any, sampler), cast(Any, scraper)).look(condition)
 
 
 def seen(**told: object) -> Sample:
@@ -81,7 +77,9 @@ def make(
     case = fields.pop("case", None)
     fault = kind(**{"number": 1, "trigger": TimeTrigger(0.0), **fields})
     aim = Aim({role: cast(Any, nodes) for role in fault.targets[:1]})
-    return make_injection(fault, aim, FaultContext(cast(Any, cluster), threading.Event(), case, holds=holds))
+    return make_injection(
+        fault, aim, FaultContext(cast(Any, cluster), threading.Event(), case, holds=holds or Holds())
+    )
 
 
 def expect(step: Callable[[], str], believed: object, words: str, why: str) -> None:

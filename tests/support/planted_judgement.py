@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.experiment.backends import Ability
-from ackproof.faults.groups.offsets import ResetOffsets
+from ackproof.faults.groups.kinds import ResetOffsets
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import judge_class, opinions_on_groups
 from ackproof.quantities.metadata_log import MetadataLog

@@ -76,7 +76,7 @@ class Musicians:
             ("Sampler", self._of("sampler", isr_text=lambda: "", looks=0)),
             ("Workload", self._workload),
             ("PulseRecorder", self._of("pulse")),
-            ("Gauges", lambda *_: None),
+            ("Gauges", self._of("gauges", look=None)),
             ("FaultDriver", self._driver),
             ("final_read", self._final_read),
             ("ends_of", lambda cluster: None),

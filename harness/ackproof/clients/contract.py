@@ -99,14 +99,13 @@ class ClientAdapter(Protocol):
         bootstrap: str,
         client: str,
         *,
-        final: bool = False,
         group: str = "",
     ) -> dict[str, ConfigValue]:
-        """Return the configuration of one reader. `client`: the reader's id.
+        """Return the configuration of one live reader; the final read is always by librdkafka. `client`: the reader's
+        id.
 
-        `extra`: the experiment's settings. `isolation`: its isolation.level. `final`: it does the final read. `group`:
-        id of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting
-        that only the harness may set.
+        `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
+        commits for; '': its own. Raises `BadInput` if the experiment gives a setting that only the harness may set.
         """
 
     def member_command(self, settings: GroupSettings, path: Path) -> list[str]:

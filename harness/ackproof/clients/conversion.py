@@ -1,8 +1,8 @@
-"""Writes the ledgers of clients that write only a journal (Java clients, programs of the user): a thread of the harness
-turns the journals into parts.
+"""Turns the journals of clients into parts of their ledgers, in the harness.
 
-While such a client runs, its full chunks become parts once all their rows are whole. When it has closed, the rest
-follows, and `_END`. After a kill the rest is salvaged without `_END`, as for every client.
+While a client that writes only a journal runs (Java clients, programs of the user), a thread turns its full chunks into
+parts once all their rows are whole. When it has closed, the rest follows, and `_END`. After a kill the rest is salvaged
+without `_END`, as for every client.
 """
 
 from __future__ import annotations
@@ -15,18 +15,24 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ackproof.clients.contract import (
+    SETTINGS,
     TRANSACTIONS_LOG,
     ProducerSettings,
     ReaderSettings,
     client_adapter,
 )
 from ackproof.clients.journal import (
+    CHUNKS,
     DONE,
+    READS,
+    TornJournal,
     chunk_files,
     produced_rows,
     read_chunk,
+    read_reads,
     read_transactions,
-    salvage,
+    write_reads,
+    write_transaction_table,
 )
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.parts import mark_end
@@ -91,31 +97,93 @@ class JournalConverter:
             self.error = error
 
 
-def _ledger(run: CaseDir, settings: Settings) -> Path:
-    root = run.produced if isinstance(settings, ProducerSettings) else run.consumed
-    return root / client_folder(settings.client)
+def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
+    """Turn the journals that clients left into parts of their ledgers. `client`: only of this one; None: of all. They
+    must not run any more.
+
+    Return the parts that were written, and a text for each file that could not be read: it stays where it is. The call
+    can be repeated, also after it was itself killed: a part has the number of its chunk, so none is written twice.
+    Raises OSError if a part cannot be written.
+    """
+    from ackproof.rundir.ledger import remove_unfinished
+
+    written: list[Path] = []
+    refused: list[str] = []
+    folders = [run.journal / client] if client is not None else sorted(run.journal.glob("*/"))
+    for folder in folders:
+        if folder.is_dir():
+            _salvage_folder(run, folder, written, refused)
+    for ledger in (run.produced, run.consumed):
+        for folder in ledger.glob("client=*" if client is None else client_folder(client)):
+            remove_unfinished(folder)
+    if client is None and run.journal.is_dir() and not any(run.journal.iterdir()):
+        run.journal.rmdir()
+    return written, refused
+
+
+def _salvage_folder(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
+    path = run.clients / folder.name / SETTINGS
+    for kind, files in ((ReaderSettings, READS), (ProducerSettings, CHUNKS)):
+        if not (chunks := chunk_files(folder, files)):
+            continue
+        try:
+            settings: Settings = kind.read(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            refused.append(f"{path}: {error}")
+            continue
+        starts = write_transaction_table(run, settings) if isinstance(settings, ProducerSettings) else None
+        for index, chunk in chunks:
+            try:
+                written += filter(None, [_convert_chunk(run, settings, index, chunk, starts)])
+            except TornJournal as error:
+                refused.append(str(error))
+    if not any(folder.glob("*.rows")):
+        for leftover in folder.iterdir():
+            leftover.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
     """Turn each full journal chunk of a running client into a part of its ledger, and remove it. The newest chunk is
     never full. A producer's chunk is full if each of its attempts has an outcome, a reader's if each of its rows has a
     read."""
-    from ackproof.clients.reads import read_files, read_rows, write_reads
-    from ackproof.rundir.ledger import write_produced
-
-    folder, ledger = run.journal / settings.client, _ledger(run, settings)
+    folder = run.journal / settings.client
     if isinstance(settings, ReaderSettings):
-        for index, path in read_files(folder)[:-1]:
-            rows, full = read_rows(path, index)
-            if full:
-                write_reads(settings, ledger, index, rows, index * len(rows))
-                path.unlink()
+        for index, path in chunk_files(folder, READS)[:-1]:
+            if read_reads(path, index)[1]:
+                _convert_chunk(run, settings, index, path)
         return
     for index, path in chunk_files(folder)[:-1]:
-        first_seq, matrix = read_chunk(path, index)
-        if not np.all(matrix[:, DONE]):
-            continue
-        log = run.clients / settings.client / TRANSACTIONS_LOG
-        starts = [row.first_seq for row in read_transactions(log, settings.producer)]
-        write_produced(ledger, index, produced_rows(settings, first_seq, matrix, starts or None))
-        path.unlink()
+        if np.all(read_chunk(path, index)[1][:, DONE]):
+            log = run.clients / settings.client / TRANSACTIONS_LOG
+            starts = [row.first_seq for row in read_transactions(log, settings.producer)]
+            _convert_chunk(run, settings, index, path, starts or None)
+
+
+def _convert_chunk(
+    run: CaseDir, settings: Settings, index: int, chunk: Path, starts: list[int] | None = None
+) -> Path | None:
+    """Turn a journal chunk into a part of its client's ledger, and remove it. Return the part.
+
+    None if there was nothing to write, or if the part exists: the client was killed after it wrote the part and before
+    it removed the chunk. `starts`: the first seq of each transaction. Raises `TornJournal` for a chunk that cannot be
+    read, OSError if the part cannot be written.
+    """
+    from ackproof.rundir.ledger import part_path, write_produced
+
+    ledger, part = _ledger(run, settings), None
+    if part_path(ledger, index).exists():
+        pass
+    elif isinstance(settings, ReaderSettings):
+        part = write_reads(settings, ledger, index, read_reads(chunk, index)[0])
+    elif len((rows := produced_rows(settings, *read_chunk(chunk, index), starts)).seq):
+        if int(rows.place.max()) >= len(settings.places):
+            raise TornJournal(f"{chunk}: a row names place {int(rows.place.max())} of {len(settings.places)}")
+        part = write_produced(ledger, index, rows)
+    chunk.unlink(missing_ok=True)
+    return part
+
+
+def _ledger(run: CaseDir, settings: Settings) -> Path:
+    root = run.produced if isinstance(settings, ProducerSettings) else run.consumed
+    return root / client_folder(settings.client)

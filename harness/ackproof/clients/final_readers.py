@@ -18,8 +18,9 @@ from typing import Final, TypeVar
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.clients.contract import EXIT_CLEAN, Isolation, ReaderSettings, client_adapter
+from ackproof.clients.contract import EXIT_CLEAN, Isolation, ReaderSettings
 from ackproof.clients.launch import Handle, start_client
+from ackproof.clients.librdkafka import adapter
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.guarantees import LIBRDKAFKA
@@ -149,7 +150,6 @@ def read_by_processes(
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]
     groups = deal(sizes, _processes(sizes, len(clients)))
-    adapter = client_adapter(LIBRDKAFKA)
     folder = CaseDir(tag.case_dir).second_read if order.second else tag.case_dir
     handles: list[Handle] = []
     outcomes = []

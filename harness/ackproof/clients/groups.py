@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
@@ -33,6 +33,7 @@ from ackproof.clients.instances import Instance, Instances
 from ackproof.clients.java import adapter as java
 from ackproof.clients.launch import verify_config
 from ackproof.clients.librdkafka import adapter as librdkafka
+from ackproof.clients.settings import common_fields
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
@@ -188,19 +189,10 @@ class Groups(Instances):
 
     def _settings(self, name: str, client: str, number: int, slot: int) -> GroupSettings:
         group = self._specs[name]
-        adapter = client_adapter(group.client.library)
-        library = adapter.installed_library(group.client.release_for(self.spec.cluster.kafka))
         instance = f"ackproof-{name}-{slot}" if isinstance(group, GroupSpec) and group.static else ""
-        common: dict[str, Any] = {
-            "client": client,
-            "run_id": self._tag.run_id,
-            "case_dir": str(self._run.path.absolute()),
-            "places": (),
-            "origin_ns": self._timeline.clock.origin_ns,
-            "config": self._consumer_config(group, client, name, instance),
-            "library": library.name,
-            "library_version": library.version,
-            "command": group.client.command,
+        config = self._consumer_config(group, client, name, instance)
+        known = self.spec.cluster.kafka, self._tag, self._timeline.clock
+        common = common_fields(client, group.client, *known, (), config) | {
             "group": name,
             "member": number,
             "topics": self.spec.input_of(name),
@@ -218,6 +210,7 @@ class Groups(Instances):
         output_config: dict[str, ConfigValue] = {}
         if group.output is not None:
             own = f"ackproof-{self._tag.run_id}-{name}-{slot}" if group.commit == "transaction" else ""
+            adapter = client_adapter(group.library)
             output_config = adapter.output_config(self._cluster.bootstrap, client, own)
         return MemberSettings(
             **common,

@@ -1,17 +1,19 @@
-"""Processes of a run that print events (docs/clients.md): instances of a service, and members of consumer groups."""
+"""Processes of a run: how they are started, and those that print events (docs/clients.md), which are instances of a
+service and members of consumer groups."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import (
@@ -27,7 +29,60 @@ from ackproof.base.processes import (
 from ackproof.base.wait import wait_until
 from ackproof.clients.command.events import LINES, STOP_LINE
 from ackproof.clients.command.output import LAST_WORDS
-from ackproof.clients.contract import HIDDEN_FD, hide
+from ackproof.clients.contract import CONTROL_FD, HIDDEN_FD, hide
+
+_OUTPUT: Final = "output.log"
+"""File in a process's folder with its standard error; with its standard output too if it prints no events."""
+
+
+def start_process(
+    command: Sequence[str],
+    tag: RunTag,
+    name: str,
+    folder: Path,
+    cwd: Path,
+    *,
+    prints: bool,
+    what: str,
+    hidden: str | None,
+) -> tuple[Child, int]:
+    """Start a process of a run, with its output in `folder`. Return it, and the writing end of its control pipe, whose
+    end tells the process that the harness is gone.
+
+    `prints`: it prints events, and the pipe is its standard input; otherwise the pipe is in `CONTROL_FD`. `hidden`:
+    secret text that it can read from the descriptor in `HIDDEN_FD`. Raises `BadInput` if it cannot be started (`what`:
+    name of the process for the message).
+    """
+    reading, writing = os.pipe()
+    inherited = {} if prints else {CONTROL_FD: reading}
+    if hidden is not None:
+        inherited[HIDDEN_FD] = hide(hidden)
+    output = folder / _OUTPUT
+    try:
+        child = spawn(
+            command,
+            run=tag,
+            role=name,
+            cwd=cwd,
+            stdout=folder / LINES if prints else output,
+            stderr=output if prints else None,
+            stdin=reading if prints else subprocess.DEVNULL,
+            env={variable: str(descriptor) for variable, descriptor in inherited.items()},
+            pass_fds=tuple(inherited.values()),
+        )
+    except OSError as error:
+        os.close(writing)
+        raise BadInput(f"{what}: {command[0]} cannot be started: {error.strerror}") from error
+    finally:
+        for descriptor in {reading, *inherited.values()}:
+            os.close(descriptor)
+    return child, writing
+
+
+def end_of_output(folder: Path, length: int) -> str:
+    """Return the last characters of the output of the process with this folder, at most `length`; '' if it has none."""
+    output = folder / _OUTPUT
+    return output.read_text(errors="replace")[-length:].strip() if output.exists() else ""
 
 
 @dataclass
@@ -81,14 +136,13 @@ class Instance:
     @property
     def silent_s(self) -> float:
         """Seconds since the process last wrote to its event file or to its standard error."""
-        written = (self.folder / LINES, self.folder / "output.log")
+        written = (self.folder / LINES, self.folder / _OUTPUT)
         return time.time() - max(file.stat().st_mtime for file in written if file.exists())
 
     @property
     def last_words(self) -> str:
         """The last characters of the process's standard error."""
-        output = self.folder / "output.log"
-        return output.read_text(errors="replace")[-LAST_WORDS:].strip() if output.exists() else ""
+        return end_of_output(self.folder, LAST_WORDS)
 
     def outcome(self) -> dict[str, Any]:
         """Kill the process if it still runs. Return pid, started_ns, status, asked, killed and last_words: the fields
@@ -131,27 +185,10 @@ class Instances:
         Raises `BadInput` if it cannot be started.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        secret = () if hidden is None else (hide(hidden),)
-        reading, writing = os.pipe()  # end of standard input means that the harness is gone
         started_ns = time.monotonic_ns()
-        try:
-            child = spawn(
-                command,
-                run=self._tag,
-                role=name,
-                cwd=cwd,
-                stdout=folder / LINES,
-                stderr=folder / "output.log",
-                stdin=reading,
-                env={HIDDEN_FD: str(secret[0])} if secret else None,
-                pass_fds=secret,
-            )
-        except OSError as error:
-            os.close(writing)
-            raise BadInput(f"{of}: {command[0]} cannot be started: {error.strerror}") from error
-        finally:
-            for descriptor in (reading, *secret):
-                os.close(descriptor)
+        child, writing = start_process(
+            command, self._tag, name, folder, cwd, prints=True, what=of, hidden=hidden
+        )
         instance = Instance(name, child, started_ns, folder, writing, tells)
         with self._lock:
             self.instances.append(instance)

@@ -1,19 +1,31 @@
-"""The memory-mapped journal of a producer, and how its rows become parts of the produced ledger.
+"""The memory-mapped journals of producers and readers, and how their rows become parts of the ledgers.
 
-`journal/<client>/chunk-<index>.rows`: a header of 64 bytes (magic `AKPJRNL1`, first seq, number of rows, as two 64-bit
-words), then a row of four 64-bit words for each seq, in the machine's byte order::
+`journal/<client>/chunk-<index>.rows` of a producer: a header of 64 bytes (magic `AKPJRNL1`, first seq, number of rows,
+as two 64-bit words), then a row of four 64-bit words for each seq, in the machine's byte order::
 
     sent     CLOCK_MONOTONIC ns just before the produce call; 0: not sent
     done     CLOCK_MONOTONIC ns of the delivery report; 0: none came. Written last: it makes the row whole
     offset   offset in the acknowledgement, -1 unknown
     result   place (32 bits) | error code (16 bits, signed) | outcome (8 bits)
 
+`journal/<client>/reads-<index>.rows` of a live reader that writes no parts itself: a header of 64 bytes (magic
+`AKPREAD1`, number of the first read, number of rows), then a row of eight 64-bit words for each read::
+
+    read         CLOCK_MONOTONIC ns of the read; 0: none. Written last: it makes the row whole
+    place        index of the partition (32 bits) | assignment (32 bits)
+    offset       offset of the record
+    epoch        leader epoch, -1 unknown (32 bits) | producer, -1 unknown (32 bits)
+    seq          seq of the record, -1 unknown
+    origin       topic that it was produced to: index from 1 in the reader's topics, 0 unknown (32 bits) | partition
+    timestamp    the record's own timestamp in ms
+    intact       1 if the checksum holds
+
 The pages belong to the kernel: they outlive the process, at whatever instruction it is killed (not the machine). A
 chunk gets its name once its header is written. All its bytes are written before it is mapped, so that a full disk is an
 OSError there and no SIGBUS later. A chunk is removed once its part of the ledger exists.
 
-Parts are written by a thread of the producer (`Converter`) and, after a kill, by the harness (`salvage`). Arrow is
-loaded only where a part is written.
+Parts are written by a thread of the producer (`Converter`), or by the harness (`conversion`). Arrow is loaded only
+where a part is written.
 """
 
 from __future__ import annotations
@@ -22,20 +34,14 @@ import mmap
 import struct
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ackproof.base.errors import AckproofError
-from ackproof.clients.contract import (
-    CHUNK_ROWS,
-    SETTINGS,
-    TRANSACTIONS_LOG,
-    ProducerSettings,
-    ReaderSettings,
-)
-from ackproof.clients.parts import FreeMemory
+from ackproof.clients.contract import CHUNK_ROWS, TRANSACTIONS_LOG, ProducerSettings, ReaderSettings
+from ackproof.clients.parts import PHASES, FreeMemory
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 
@@ -45,10 +51,28 @@ if TYPE_CHECKING:
 WORDS: Final = 4
 SENT, DONE, OFFSET, RESULT = range(WORDS)
 
+ROW: Final = np.dtype(
+    [
+        ("read_ns", "=i8"),
+        ("place", "=i4"),
+        ("assignment", "=i4"),
+        ("offset", "=i8"),
+        ("leader_epoch", "=i4"),
+        ("producer", "=i4"),
+        ("seq", "=i8"),
+        ("origin", "=i4"),
+        ("origin_partition", "=i4"),
+        ("timestamp_ms", "=i8"),
+        ("intact", "=i8"),
+    ]
+)
+"""A row of a reader's journal."""
 _MAGIC: Final = b"AKPJRNL1"
+_READ_MAGIC: Final = b"AKPREAD1"
 _HEADER: Final = struct.Struct("=8sqq40x")
-_NAME: Final = "chunk-{:06d}.rows"
-_PATTERN: Final = "chunk-*.rows"
+CHUNKS: Final = "chunk-"
+READS: Final = "reads-"
+"""Beginning of the names of a producer's chunks, and of a reader's."""
 
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5
@@ -56,8 +80,8 @@ _LATER: Final = 16
 """Number of chunks (64 MiB) that a producer at full speed leaves unconverted until it ends, so that their conversion
 takes no processor time from it. Most loads end before these chunks are full."""
 
-Words: Final = np.int64
 Matrix = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.void]
 
 
 class TornJournal(AckproofError):
@@ -70,19 +94,15 @@ def pack_result(place: int, error: int, outcome: int) -> int:
     return place | (error & 0xFFFF) << 32 | outcome << 48
 
 
-def chunk_path(folder: Path, index: int) -> Path:
-    """Return the path of the journal file with chunk number `index`, from 0."""
-    return folder / _NAME.format(index)
+def chunk_path(folder: Path, index: int, kind: str = CHUNKS) -> Path:
+    """Return the path of the journal file with chunk number `index`, from 0. `kind`: `CHUNKS` or `READS`."""
+    return folder / f"{kind}{index:06d}.rows"
 
 
-def chunk_files(folder: Path) -> list[tuple[int, Path]]:
-    """Return index and path of each chunk file in a journal folder, sorted by index."""
-    files = []
-    for path in folder.glob(_PATTERN):
-        number = path.name[len("chunk-") : -len(".rows")]
-        if number.isdigit():
-            files.append((int(number), path))
-    return sorted(files)
+def chunk_files(folder: Path, kind: str = CHUNKS) -> list[tuple[int, Path]]:
+    """Return index and path of each chunk file in a journal folder, sorted by index. `kind`: `CHUNKS` or `READS`."""
+    files = [(path.name[len(kind) : -len(".rows")], path) for path in folder.glob(f"{kind}*.rows")]
+    return sorted((int(number), path) for number, path in files if number.isdigit())
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -147,6 +167,36 @@ class Journal:
         """Remove a chunk and its file, after its part of the ledger was written."""
         del self.chunks[chunk.index]
         chunk.path.unlink(missing_ok=True)
+
+
+class ReadJournal:
+    """Writer of the read journal of a user's program: the harness writes a row for each read that the program prints.
+    `rows`: rows of a chunk."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._rows = rows
+        self._count = 0
+        self._chunk: Rows = np.empty(0, ROW)
+
+    def add(self, **columns: int) -> None:
+        """Append one read: a value for each column of `ROW`. Raises OSError if the disk is full."""
+        index, row = divmod(self._count, self._rows)
+        if row == 0:
+            self._extend(index)
+        place = self._chunk[row]
+        for name in reversed(ROW.names or ()):  # `read_ns`, the first column, makes the row whole
+            place[name] = columns[name]
+        self._count += 1
+
+    def _extend(self, index: int) -> None:
+        path = chunk_path(self._folder, index, READS)
+        temporary = self._folder / f".{path.name}.tmp"
+        head = _HEADER.pack(_READ_MAGIC, index * self._rows, self._rows)
+        temporary.write_bytes(head + bytes(self._rows * ROW.itemsize))
+        self._chunk = np.memmap(temporary, ROW, "r+", _HEADER.size, (self._rows,))
+        temporary.replace(path)
 
 
 # -- chunks to parts -------------------------------------------------------------------------------------------------
@@ -243,116 +293,63 @@ def produced_rows(
     )
 
 
-# -- after a kill ----------------------------------------------------------------------------------------------------
-
-
-def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
-    """Turn the journals that clients left into parts of their ledgers. `client`: only of this one; None: of all. They
-    must not run any more.
-
-    Return the parts that were written, and a text for each file that could not be read: it stays where it is. The call
-    can be repeated, also after it was itself killed: a part has the number of its chunk, so none is written twice.
-    Raises OSError if a part cannot be written.
-    """
-    from ackproof.rundir.ledger import remove_unfinished
-
-    written: list[Path] = []
-    refused: list[str] = []
-    folders = [run.journal / client] if client is not None else sorted(run.journal.glob("*/"))
-    for folder in folders:
-        if folder.is_dir():
-            _salvage_reads(run, folder, written, refused)
-            _salvage_journal(run, folder, written, refused)
-    for ledger in (run.produced, run.consumed):
-        for folder in ledger.glob("client=*" if client is None else client_folder(client)):
-            remove_unfinished(folder)
-    if client is None and run.journal.is_dir() and not any(run.journal.iterdir()):
-        run.journal.rmdir()
-    return written, refused
-
-
-def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
-    path = run.clients / folder.name / SETTINGS
-    chunks = chunk_files(folder)
-    if chunks:
-        try:
-            settings = ProducerSettings.read(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            refused.append(f"{path}: {error}")
-            return
-        ledger = run.produced / client_folder(settings.client)
-        starts = write_transaction_table(run, settings)
-        for index, chunk in chunks:
-            try:
-                part = _salvage_chunk(settings, ledger, index, chunk, starts)
-            except TornJournal as error:
-                refused.append(str(error))
-                continue
-            chunk.unlink(missing_ok=True)
-            if part is not None:
-                written.append(part)
-    if not any(folder.glob("*.rows")):
-        for leftover in folder.iterdir():
-            leftover.unlink(missing_ok=True)
-        folder.rmdir()
-
-
-def _salvage_reads(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
-    """Turn the journal of a reader in `folder` into parts of its ledger, if there is one. Adds the parts to `written`,
-    and a text for each file that cannot be read to `refused`."""
-    from ackproof.clients.reads import read_files, read_rows, write_reads
-
-    if not (chunks := read_files(folder)):
-        return
-    path = run.clients / folder.name / SETTINGS
-    try:
-        settings = ReaderSettings.read(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        refused.append(f"{path}: {error}")
-        return
-    ledger = run.consumed / client_folder(settings.client)
-    for index, chunk in chunks:
-        try:
-            rows, _ = read_rows(chunk, index)
-            part = write_reads(settings, ledger, index, rows, index * settings.flush_rows)
-        except TornJournal as error:
-            refused.append(str(error))
-            continue
-        chunk.unlink(missing_ok=True)
-        written += [part] if part is not None else []
-
-
-def _salvage_chunk(
-    settings: ProducerSettings, ledger: Path, index: int, path: Path, starts: list[int] | None
-) -> Path | None:
-    from ackproof.rundir.ledger import part_path, write_produced
-
-    if part_path(ledger, index).exists():
-        return None  # the producer was killed after it wrote the part and before it removed the chunk
-    first_seq, matrix = read_chunk(path, index)
-    rows = produced_rows(settings, first_seq, matrix, starts)
-    if len(rows.seq) == 0:
-        return None
-    if int(rows.place.max()) >= len(settings.places):
-        raise TornJournal(f"{path}: a row names place {int(rows.place.max())} of {len(settings.places)}")
-    return write_produced(ledger, index, rows)
-
-
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
     """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT, DONE,
     OFFSET, RESULT). Raises `TornJournal` if the file cannot be read as a chunk."""
+    count, rows = _read_rows(path, index, _MAGIC, np.dtype((np.int64, WORDS)))
+    return index * count, rows
+
+
+def read_reads(path: Path, index: int) -> tuple[Rows, bool]:
+    """Return the complete rows of a reader's chunk as an array of type `ROW`, and whether the chunk is full. Raises
+    `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
+    count, rows = _read_rows(path, index, _READ_MAGIC, ROW)
+    used = int(np.count_nonzero(rows["read_ns"]))  # rows are written in order
+    return rows[:used], used == count
+
+
+def _read_rows(path: Path, index: int, magic: bytes, row: np.dtype[Any]) -> tuple[int, npt.NDArray[Any]]:
+    """Return the number of rows of a chunk, and those that are in its file completely."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise TornJournal(f"{path}: {error.strerror}") from error
     if len(raw) < _HEADER.size:
         raise TornJournal(f"{path}: {len(raw)} bytes are less than a header")
-    magic, first_seq, rows = _HEADER.unpack_from(raw)
-    if magic != _MAGIC or rows <= 0 or first_seq != index * rows:
+    found, first, count = _HEADER.unpack_from(raw)
+    if found != magic or count <= 0 or first != index * count:
         raise TornJournal(f"{path}: not the header of chunk {index}")
-    whole = min(rows, (len(raw) - _HEADER.size) // (WORDS * 8))
-    flat = np.frombuffer(raw, dtype=np.int64, count=whole * WORDS, offset=_HEADER.size)
-    return first_seq, flat.reshape(whole, WORDS)
+    whole = min(count, (len(raw) - _HEADER.size) // row.itemsize)
+    return count, np.frombuffer(raw, row, whole, _HEADER.size)
+
+
+def write_reads(settings: ReaderSettings, ledger: Path, index: int, rows: Rows) -> Path | None:
+    """Write the rows of a chunk (type `ROW`) as a part of the ledger. Return its path; None without rows.
+
+    `ledger`: the client's folder in the ledger. Raises `TornJournal` if a row names a partition that the reader does
+    not have.
+    """
+    from ackproof.rundir.ledger import ConsumedRows, write_consumed
+
+    if not len(rows):
+        return None
+    if not 0 <= int(rows["place"].min()) <= int(rows["place"].max()) < len(settings.places):
+        raise TornJournal(f"{ledger}: chunk {index} names a place beyond {len(settings.places)}")
+    origins = ("", *dict.fromkeys(place.topic for place in settings.places))
+    first_read = index * settings.flush_rows
+    columns = {name: rows[name] for name in ROW.names or () if name not in ("read_ns", "intact")}
+    consumed = ConsumedRows(
+        reader=settings.reader,
+        phase=PHASES[settings.ends is not None, settings.committed],
+        places=settings.places,
+        origins=origins,
+        read_seq=np.arange(first_read, first_read + len(rows), dtype=np.int64),
+        read_ns=rows["read_ns"] - settings.origin_ns,
+        intact=rows["intact"] != 0,
+        library=settings.client_library,
+        **columns,
+    )
+    return write_consumed(ledger, index, consumed)
 
 
 def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[int] | None:

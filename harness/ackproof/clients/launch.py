@@ -13,20 +13,18 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ackproof.base.errors import BadInput
-from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.processes import Child, RunTag
 from ackproof.clients.channel import FREE, STOP, SharedCounters
-from ackproof.clients.command.events import LINES, STOP_LINE
+from ackproof.clients.command.events import STOP_LINE
 from ackproof.clients.command.translation import Translation
 from ackproof.clients.contract import (
-    CONTROL_FD,
-    HIDDEN_FD,
     SETTINGS,
     ConfigValue,
     ProducerSettings,
     ReaderSettings,
     client_adapter,
-    hide,
 )
+from ackproof.clients.instances import end_of_output, start_process
 from ackproof.rundir.documents import Client
 from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.layout import CaseDir
@@ -132,8 +130,7 @@ class Handle:
 
     def tail(self) -> str:
         """Return the last characters of the client's output; '' if it wrote none."""
-        output = self.folder / "output.log"
-        return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
+        return end_of_output(self.folder, _TAIL)
 
     def ask_to_stop(self) -> None:
         """Ask the client to close, and set `expected`. Does nothing more if the client has ended. Raises OSError after
@@ -220,35 +217,16 @@ def start_client(
     counters = SharedCounters(folder / "counters", len(settings.places), create=True)
     started_ns = time.monotonic_ns()
     translation = Translation(settings, counters, folder, started_ns) if settings.command else None
-    reading, writing = os.pipe()
-    inherited = {CONTROL_FD: reading}
-    output = folder / "output.log"
-    try:
-        if hidden:
-            inherited[HIDDEN_FD] = hide(adapter.security_text(hidden))
-        if translation is not None:
-            child = spawn(
-                command, run=tag, role=name, cwd=Path(), stdout=folder / LINES, stderr=output, stdin=reading
-            )
-        else:
-            child = spawn(
-                command,
-                run=tag,
-                role=name,
-                cwd=folder,
-                stdout=output,
-                env={variable: str(descriptor) for variable, descriptor in inherited.items()},
-                pass_fds=tuple(inherited.values()),
-            )
-    except OSError as error:
-        os.close(writing)
-        raise BadInput(f"client {name}: {command[0]} cannot be started: {error.strerror}") from error
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        for descriptor in inherited.values():
-            os.close(descriptor)
+    child, writing = start_process(
+        command,
+        tag,
+        name,
+        folder,
+        folder if translation is None else Path(),
+        prints=translation is not None,
+        what=f"client {name}",
+        hidden=adapter.security_text(hidden) if hidden else None,
+    )
     return Handle(
         *(_client_of(settings), settings, child, counters, folder, writing),
         started_ns=started_ns,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ackproof.base.processes import RunTag
 from ackproof.clients.contract import (
-    ClientSettings,
     ConfigValue,
     ProducerSettings,
     ReaderSettings,
@@ -41,6 +39,31 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
     }
 
 
+def common_fields(
+    name: str,
+    choice: ClientChoice,
+    kafka: KafkaBuild,
+    tag: RunTag,
+    clock: RunClock,
+    places: tuple[TopicPartition, ...],
+    config: dict[str, ConfigValue],
+) -> dict[str, Any]:
+    """Return the fields that all clients have, for the constructor of their settings. `name`: the client's id. `kafka`:
+    the cluster's build; Java clients without a named release use its release."""
+    library = client_adapter(choice.library).installed_library(choice.release_for(kafka))
+    return {
+        "client": name,
+        "run_id": tag.run_id,
+        "case_dir": str(tag.case_dir.absolute()),
+        "places": places,
+        "origin_ns": clock.origin_ns,
+        "config": config,
+        "library": library.name,
+        "library_version": library.version,
+        "command": choice.command,
+    }
+
+
 @dataclass(frozen=True)
 class SettingsMaker:
     """Builder of the settings of the clients of one run. Methods raise `BadInput` for a setting that only the harness
@@ -56,8 +79,7 @@ class SettingsMaker:
     places: tuple[TopicPartition, ...]
     written: tuple[TopicPartition, ...]
     bootstrap: str
-    run_id: str
-    case_dir: Path
+    tag: RunTag
     clock: RunClock
     seed: int
     kafka: KafkaBuild
@@ -84,7 +106,7 @@ class SettingsMaker:
         spec, service, name = self.spec.producers, self.spec.service, f"p{number}"
         config = self.producer_config(name, transactional_id)
         return ProducerSettings(
-            **self._common(name, spec.client, self.written, config),
+            **common_fields(name, spec.client, self.kafka, self.tag, self.clock, self.written, config),
             producer=number,
             first_place=(self.seed + number) % len(self.written),
             value_size=spec.value_size,
@@ -107,8 +129,9 @@ class SettingsMaker:
         """
         spec, name = self.spec.consumers, f"r{number}"
         group = f"r{slot}" if spec.start == "committed" else name
+        config = self.reader_config(number, group)
         return ReaderSettings(
-            **self._common(name, spec.client, self.places, self.reader_config(number, group)),
+            **common_fields(name, spec.client, self.kafka, self.tag, self.clock, self.places, config),
             process=name,
             tells=self.readers_tell,
             reader=number,
@@ -119,25 +142,3 @@ class SettingsMaker:
             flush_s=self.rotation.flush_s,
             flush_rows=self.rotation.flush_rows,
         )
-
-    def _common(
-        self,
-        name: str,
-        choice: ClientChoice,
-        places: tuple[TopicPartition, ...],
-        config: dict[str, ConfigValue],
-    ) -> Mapping[str, Any]:
-        """Return the fields that all clients have, for the constructor of their settings."""
-        library = client_adapter(choice.library).installed_library(choice.release_for(self.kafka))
-        common = ClientSettings(
-            client=name,
-            run_id=self.run_id,
-            case_dir=str(self.case_dir.absolute()),
-            places=places,
-            origin_ns=self.clock.origin_ns,
-            config=config,
-            library=library.name,
-            library_version=library.version,
-            command=choice.command,
-        )
-        return vars(common)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -206,8 +206,8 @@ class FaultContext:
     """The workload's clients; None if there is no workload."""
     service: Processes | None = None
     """The instances of the service under test; None if there is none."""
-    holds: Holds | None = None
-    """Claims on nodes, shared by all faults of the run; None if faults do not overlap."""
+    holds: Holds = field(default_factory=Holds)
+    """Claims on nodes, shared by all faults of the run."""
     tag: RunTag | None = None
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None

@@ -10,11 +10,9 @@ without root, cgroups or a load that others would feel. Its witness reads /proc:
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -232,7 +230,6 @@ LOOK_EVERY_S: Final = 0.003
 MUCH: Final = 0.6
 """Share of the expected standstill that must be observed. It is below 1, because a busy machine delays the
 harness' signals too."""
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Starve(ProcessFault):
@@ -344,10 +341,10 @@ class StarveInjection(ProcessInjection[Starve]):
 
 
 def _cpu_s(pid: int | None) -> float:
+    import psutil
+
     try:
-        fields = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        )
-    except OSError:
+        times = psutil.Process(-1 if pid is None else pid).cpu_times()
+    except (psutil.Error, ValueError):  # it has ended
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return float(times.user + times.system)

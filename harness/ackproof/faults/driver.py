@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from ackproof.base.errors import AckproofError, Interrupted
 from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import ChainTrigger, Condition, TimeTrigger
+from ackproof.experiment.triggers import ChainTrigger, TimeTrigger
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, Injection, make_injection
 from ackproof.faults.life import (
@@ -25,6 +25,7 @@ from ackproof.faults.life import (
     UNABLE,
     Life,
     LoadPhase,
+    Look,
     Moment,
     Stage,
     Step,
@@ -35,8 +36,6 @@ from ackproof.faults.life import (
     storm_goes_on,
 )
 from ackproof.faults.storm import Storm
-from ackproof.quantities.states import LIVE
-from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import DRAWN_FROM, Note, Timeline, fault_name
 
 LOOK_EVERY_S: Final = 0.005
@@ -46,41 +45,22 @@ SOON_S: Final = 1.0
 T = TypeVar("T")
 
 
-class Gauges(Protocol):
-    """Present values of quantities that triggers compare. A value is None while it is unknown."""
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of records acknowledged so far: of a partition, of a topic (`partition` None), or
-        of all topics (both None)."""
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of records that live readers got so far: of a partition, of a topic (`partition`
-        None), or of all topics (both None)."""
-
-    def look(self, topic: str, partition: int) -> Sample | None:
-        """Return the newest observation of a partition (leader, ISR, offsets); None if there is none."""
-
-    def metric(self, name: str, node: int | None) -> float | None:
-        """Return the newest scraped value of the metric `name` at one node, or of all nodes combined (`node` None);
-        None if it is unknown.
-        """
-
-
 class FaultDriver:
     """Driver of all faults of one run, each on a thread of its own. `resolve(role, fault)` returns the ids of the nodes
-    that hold a role now. `context`: passed to every injection."""
+    that hold a role now. `look(condition)` returns the number that a trigger compares. `context`: passed to every
+    injection."""
 
     def __init__(
         self,
         case: Case,
         context: FaultContext,
-        gauges: Gauges,
+        look: Look,
         timeline: Timeline,
         resolve: Callable[[Role, FaultSpec], Sequence[int]],
     ) -> None:
         self._case = case
         self._context = context
-        self._gauges = gauges
+        self._look = look
         self._timeline = timeline
         self._resolve = resolve
         self._lives = {fault.number: Life(fault) for fault in case.faults}
@@ -255,22 +235,9 @@ class FaultDriver:
                 raise Interrupted("stopped")
             if (life := self._lives.get(number)) is None:
                 raise Interrupted("the load ends before it begins")
-            return due(life, self._lives, self._moment, self._number)
+            return due(life, self._lives, self._moment, self._look)
 
         return self._await(fired, f"fault {number}")
-
-    def _number(self, condition: Condition) -> float | None:
-        topic, partition = condition.topic, condition.partition
-        if condition.metric:
-            return self._gauges.metric(condition.metric, condition.node)
-        if condition.gauge == "acked":
-            return self._gauges.acked(topic, partition)
-        if condition.gauge == "read":
-            return self._gauges.read(topic, partition)
-        if topic is None or partition is None:
-            raise AckproofError(f"{condition}: {condition.gauge} is that of a partition")
-        sample = self._gauges.look(topic, partition)
-        return None if sample is None else LIVE[condition.gauge](sample)
 
     def _make(self, number: int, trigger: str) -> Injection[Any]:
         life = self._lives[number]
@@ -300,8 +267,7 @@ class FaultDriver:
             self._left.append((number, injection))
         finally:
             # Other faults on its nodes wait for its release, even if it could not heal.
-            if self._context.holds is not None:
-                self._context.holds.drop(number)
+            self._context.holds.drop(number)
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
         """Undo what a fault whose healing failed left in the cluster's metadata, and note it on the timeline. All other

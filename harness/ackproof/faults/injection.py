@@ -57,6 +57,7 @@ class Injection(ABC, Generic[SpecT]):
         self.fault = fault
         self.nodes = aim.nodes
         self.context = context
+        self.holds = context.holds
 
     @abstractmethod
     def inject(self) -> str:

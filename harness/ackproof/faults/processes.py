@@ -16,7 +16,7 @@ from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.exposure import Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_LIVES, WHERE_IT_RUNS, Grip, NodeFault
-from ackproof.faults.context import FaultContext, Holds
+from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, Injection, SpecT, injects
 from ackproof.rundir.timeline import fault_name
 
@@ -89,12 +89,11 @@ class Restart(ProcessFault):
 
 class ProcessInjection(Injection[SpecT]):
     """Base of injections that end, stop or start processes of nodes. If a fault aims at several nodes, all of
-    them must run. `holds`: claims of all faults of the run on nodes."""
+    them must run."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
-        self.holds = context.holds or Holds()
         self.refused = False
         """True if there was nothing to break, and so nothing to heal: a node did not run."""
         self._terminated: dict[int, tuple[LocalNode, int | None]] = {}
@@ -208,7 +207,7 @@ class ProcessInjection(Injection[SpecT]):
                 self.holds.release(node.id, self.fault.number)
                 others = self.holds.others(node.id, self.fault.number, Grip.DOWN)
                 if others:
-                    did.append(f"left node {node.id} to {_faults(others)}")
+                    did.append(f"left node {node.id} to fault {', '.join(map(fault_name, others))}")
                 elif node.state() is NodeState.GONE:
                     node.start()
                     did.append(f"started {node.id}")
@@ -247,10 +246,6 @@ def _state_word(node: LocalNode) -> str:
 
 def _has_ended(node: LocalNode, pid: int | None) -> bool:
     return node.state() is NodeState.GONE or node.pid != pid
-
-
-def _faults(numbers: Sequence[int]) -> str:
-    return "fault " + ", ".join(map(fault_name, numbers))
 
 
 @injects(Kill)

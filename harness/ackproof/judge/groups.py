@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.group_promises import Condition, conditions_of, rule_group
 from ackproof.experiment.promises import Promises, Ruling
-from ackproof.faults.groups.offsets import ResetOffsets
+from ackproof.faults.groups.kinds import ResetOffsets
 from ackproof.judge.checks.committed import (
     deleted_topics,
     find_forgotten,

@@ -210,8 +210,8 @@ class CaseRun:
         self._save_case(workload.clients)
         surroundings = Holds(), self.tag, self.timeline, self.groups
         context = FaultContext(cluster, self.stop, self.case, self.workload, self.service, *surroundings)
-        gauges = Gauges(workload, sampler, self.scraper)
-        self.driver = driver = FaultDriver(self.case, context, gauges, self.timeline, self._resolve)
+        look = Gauges(workload, sampler, self.scraper).look
+        self.driver = driver = FaultDriver(self.case, context, look, self.timeline, self._resolve)
         self.pulse = PulseRecorder(
             self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
         )

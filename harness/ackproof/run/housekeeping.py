@@ -15,7 +15,7 @@ from typing import Final
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import MarkedProcess, end_children, find_children, is_alive
-from ackproof.clients.journal import salvage
+from ackproof.clients.conversion import salvage
 from ackproof.cluster.containers import presence
 from ackproof.cluster.disks.file_systems import make_writable
 from ackproof.cluster.disks.node_disk import COPY, orphans, remove_images, thaw_below, unmount_below

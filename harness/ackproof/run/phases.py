@@ -12,8 +12,10 @@ from ackproof.base.errors import AckproofError
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.install import Installation
+from ackproof.experiment.triggers import Condition
 from ackproof.observe.sampler import Sampler
 from ackproof.observe.scraper import Scraper
+from ackproof.quantities.states import LIVE
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.timeline import Event
 
@@ -82,23 +84,29 @@ class CaseOptions:
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class Gauges:
-    """Gauges that triggers of faults compare: numbers of records acknowledged and read, the newest sample of each
-    partition, and the nodes' metrics.
+    """Gauges that triggers of faults compare. `scraper`: None if the run scrapes no metrics."""
 
-    `scraper`: None if the run scrapes no metrics.
-    """
+    clients: Workload
+    sampler: Sampler
+    scraper: Scraper | None = None
 
-    def __init__(self, clients: Workload, sampler: Sampler, scraper: Scraper | None = None) -> None:
-        self.acked = clients.acked
-        self.read = clients.read
-        self.look = sampler.fresh
-        self._scraper = scraper
-
-    def metric(self, name: str, node: int | None) -> float | None:
-        """Return a metric in the newest scrape of one node, or of all nodes combined (`node` None); None if its value
-        is unknown."""
-        return None if self._scraper is None else self._scraper.fresh(METRICS[name], node)
+    def look(self, condition: Condition) -> float | None:
+        """Return the number that a condition compares, None while it is unknown: records acknowledged or read so far, a
+        metric in the newest scrape, or a number in the newest sample of a partition."""
+        topic, partition = condition.topic, condition.partition
+        if condition.metric:
+            metric = METRICS[condition.metric]
+            return None if self.scraper is None else self.scraper.fresh(metric, condition.node)
+        if condition.gauge == "acked":
+            return self.clients.acked(topic, partition)
+        if condition.gauge == "read":
+            return self.clients.read(topic, partition)
+        if topic is None or partition is None:
+            raise AckproofError(f"{condition}: {condition.gauge} is that of a partition")
+        sample = self.sampler.fresh(topic, partition)
+        return None if sample is None else LIVE[condition.gauge](sample)
 
 
 class BatchWatcher(Watcher, Protocol):

@@ -29,7 +29,7 @@ from ackproof.testing.book import (
     or_unknown,
     others,
 )
-from ackproof.testing.proxy import AuditedClient, CapturedPart, kafka_code
+from ackproof.testing.proxy import AuditedClient, AuditedReader, CapturedPart, kafka_code
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -154,7 +154,7 @@ def _capture(deserializer: Callable[[Any], object]) -> Callable[[bytes | None], 
     return lambda raw: CapturedPart(raw, deserializer(raw))
 
 
-class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
+class AuditedAioConsumer(AuditedReader["AIOKafkaConsumer"]):
     """Proxy of an `aiokafka.AIOKafkaConsumer` that records every record that it returns, and removes the header
     `ackproof`.
     """
@@ -164,10 +164,7 @@ class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
         names = [name for name in ("_key_deserializer", "_value_deserializer") if getattr(given, name)]
         if names and given._fetcher is not None:
             raise TypeError("hand over an AIOKafkaConsumer with deserializers before its start()")
-        super().__init__(given)
-        self._book = book
-        self._reads = book.new_reader(LIBRARY, given._group_id or "")
-        self._assignment = 0
+        super().__init__(given, book, LIBRARY, given._group_id or "")
         self._assigned: object = None
         for name in names:
             setattr(given, name, _capture(getattr(given, name)))
@@ -188,24 +185,6 @@ class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
     async def __anext__(self) -> Any:  # noqa: ANN401 — a ConsumerRecord
         return self._take(await self._real.__anext__())
 
-    def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401 — a TopicPartition
-        """Seek, as `AIOKafkaConsumer.seek` does. A seek begins a new assignment, so that a lower offset is not reported
-        as rewound."""
-        self._assignment += 1
-        self._real.seek(partition, offset)
-
-    async def seek_to_beginning(self, *partitions: Any) -> Any:  # noqa: ANN401 — as the consumer takes it
-        self._assignment += 1
-        return await self._real.seek_to_beginning(*partitions)
-
-    async def seek_to_end(self, *partitions: Any) -> Any:  # noqa: ANN401 — as the consumer takes it
-        self._assignment += 1
-        return await self._real.seek_to_end(*partitions)
-
-    async def seek_to_committed(self, *partitions: Any) -> Any:  # noqa: ANN401 — as the consumer takes it
-        self._assignment += 1
-        return await self._real.seek_to_committed(*partitions)
-
     async def __aenter__(self) -> AuditedAioConsumer:
         await self._real.start()
         return self
@@ -223,9 +202,6 @@ class AuditedAioConsumer(AuditedClient["AIOKafkaConsumer"]):
             self._assignment += self._assigned is not None
             self._assigned = assigned
         (raw_key, key), (raw, value) = map(CapturedPart.split, (record.key, record.value))
-        received = Received(
-            record.topic, record.partition, record.offset, -1, record.timestamp, record.headers, raw_key, raw
-        )
-        self._reads.append(self._book.read(received, self._assignment))
-        self._book.changes += 1
+        place = (record.topic, record.partition, record.offset, -1)
+        self._record(Received(*place, record.timestamp, record.headers, raw_key, raw))
         return dataclasses.replace(record, key=key, value=value, headers=tuple(others(record.headers)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, DeserializingConsumer, Producer, SerializingProducer
@@ -23,15 +24,20 @@ if TYPE_CHECKING:
 
 AnyAuditedProducer: TypeAlias = "AuditedProducer | AuditedKafkaProducer | AuditedAioProducer"
 AnyAuditedConsumer: TypeAlias = "AuditedConsumer | AuditedKafkaConsumer | AuditedAioConsumer"
-_KNOWN: Final = {
-    ("kafka", "KafkaProducer"),
-    ("kafka", "KafkaConsumer"),
-    ("aiokafka", "AIOKafkaProducer"),
-    ("aiokafka", "AIOKafkaConsumer"),
+_PLAIN: Final = {"Producer": AuditedProducer, "Consumer": AuditedConsumer}
+"""Proxies of clients that a configuration makes, by kind of client."""
+_CONFLUENT: Final[Mapping[str, Mapping[type, type]]] = {
+    "Producer": {SerializingProducer: AuditedSerializingProducer, Producer: AuditedProducer},
+    "Consumer": {DeserializingConsumer: AuditedDeserializingConsumer, Consumer: AuditedConsumer},
 }
-_EXPECTED: Final = (
-    "expected a {kind} of confluent_kafka, kafka-python or aiokafka, or a configuration of confluent_kafka"
-)
+"""Classes of confluent_kafka and their proxies, by kind of client; subclasses come first."""
+_OTHERS: Final = {
+    ("kafka", "KafkaProducer"): ("kafka_python", "AuditedKafkaProducer"),
+    ("kafka", "KafkaConsumer"): ("kafka_python", "AuditedKafkaConsumer"),
+    ("aiokafka", "AIOKafkaProducer"): ("aio", "AuditedAioProducer"),
+    ("aiokafka", "AIOKafkaConsumer"): ("aio", "AuditedAioConsumer"),
+}
+"""Modules and proxies of the other libraries, by library and class. Neither library is imported before it is used."""
 
 
 def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN401 — any library's producer
@@ -39,22 +45,8 @@ def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN40
     TypeError for any object that is no producer of a supported library, and for a producer that is audited already.
     """
     __tracebackhide__ = True
-    if isinstance(given, Mapping):
-        return AuditedProducer(given, book)
-    match _class_of(given, "producer"):
-        case ("kafka", "KafkaProducer"):
-            from ackproof.testing.kafka_python import AuditedKafkaProducer
-
-            return AuditedKafkaProducer(given, book)
-        case ("aiokafka", "AIOKafkaProducer"):
-            from ackproof.testing.aio import AuditedAioProducer
-
-            return AuditedAioProducer(given, book)
-    if isinstance(given, SerializingProducer):
-        return AuditedSerializingProducer(given, book)
-    if isinstance(given, Producer):
-        return AuditedProducer(given, book)
-    raise TypeError(f"{_EXPECTED.format(kind='Producer')}, not {given!r}")
+    proxy: AnyAuditedProducer = _proxy_for(given, "Producer")(given, book)
+    return proxy
 
 
 def audit_consumer(given: Any, book: Book) -> AnyAuditedConsumer:  # noqa: ANN401 — any library's consumer
@@ -62,40 +54,32 @@ def audit_consumer(given: Any, book: Book) -> AnyAuditedConsumer:  # noqa: ANN40
     TypeError for any object that is no consumer of a supported library, and for a consumer that is audited already.
     """
     __tracebackhide__ = True
-    if isinstance(given, Mapping):
-        return AuditedConsumer(given, book)
-    match _class_of(given, "consumer"):
-        case ("kafka", "KafkaConsumer"):
-            from ackproof.testing.kafka_python import AuditedKafkaConsumer
-
-            return AuditedKafkaConsumer(given, book)
-        case ("aiokafka", "AIOKafkaConsumer"):
-            from ackproof.testing.aio import AuditedAioConsumer
-
-            return AuditedAioConsumer(given, book)
-    if isinstance(given, DeserializingConsumer):
-        return AuditedDeserializingConsumer(given, book)
-    if isinstance(given, Consumer):
-        return AuditedConsumer(given, book)
-    raise TypeError(f"{_EXPECTED.format(kind='Consumer')}, not {given!r}")
+    proxy: AnyAuditedConsumer = _proxy_for(given, "Consumer")(given, book)
+    return proxy
 
 
-def _class_of(given: object, kind: str) -> tuple[str, str] | None:
-    """Return (library, class) of a client of kafka-python or aiokafka, without importing either; None for other
-    objects.
-
-    Raises TypeError for an audited client, and for asyncio clients of confluent_kafka.
-    """
+def _proxy_for(given: object, kind: str) -> Any:  # noqa: ANN401 — the class of any library's proxy
+    """Return the class of the proxy for this client (`kind`: Producer, Consumer). Raises TypeError if there is none."""
     __tracebackhide__ = True
+    if isinstance(given, Mapping):
+        return _PLAIN[kind]
     ancestors = type(given).__mro__
     if AuditedClient in ancestors:
-        raise TypeError(f"this {kind} is audited already")
+        raise TypeError(f"this {kind.lower()} is audited already")
     classes = {(one.__module__.partition(".")[0], one.__name__) for one in ancestors}
-    if known := classes & _KNOWN:
-        return known.pop()
-    if inspect.isawaitable(given) or any(name.startswith("AIO") for _, name in classes):
+    known = next(iter(classes & _OTHERS.keys()), None)
+    if known is not None and known[1].endswith(kind):
+        module, proxy = _OTHERS[known]
+        return getattr(import_module(f"ackproof.testing.{module}"), proxy)
+    if known is None and (inspect.isawaitable(given) or any(name.startswith("AIO") for _, name in classes)):
         raise TypeError(
-            f"asyncio clients of confluent_kafka are not supported: hand over a plain confluent_kafka.{kind.title()}, "
+            f"asyncio clients of confluent_kafka are not supported: hand over a plain confluent_kafka.{kind}, "
             "and let coroutines call it in threads, as in await asyncio.to_thread(client.poll)"
         )
-    return None
+    for real, own in _CONFLUENT[kind].items():
+        if isinstance(given, real):
+            return own
+    raise TypeError(
+        f"expected a {kind} of confluent_kafka, kafka-python or aiokafka, or a configuration of confluent_kafka, "
+        f"not {given!r}"
+    )

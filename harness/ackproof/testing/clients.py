@@ -25,7 +25,7 @@ from ackproof.base.errors import BadInput
 from ackproof.clients.librdkafka.adapter import installed_library, resend_after_s
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.book import Attempt, Book, Content, Headers, Received, as_bytes, or_unknown, others
-from ackproof.testing.proxy import AuditedClient
+from ackproof.testing.proxy import AuditedClient, AuditedReader
 
 OnDelivery: TypeAlias = "Callable[[KafkaError | None, Message], object]"
 ONLY_ERRORS = "delivery.report.only.error"
@@ -286,17 +286,15 @@ def _group_of(consumer: Consumer) -> str:
     return packed[11:].partition(b"\0")[0].decode()
 
 
-class AuditedConsumer(AuditedClient[Consumer]):
-    """Proxy of a Consumer that records every read in the book, and removes the header `ackproof` from
-    messages.
-    """
+class AuditedConsumer(AuditedReader[Consumer]):
+    """Proxy of a Consumer that records every read in the book, and removes the header `ackproof` from messages."""
+
+    SEEKS = frozenset({"seek", "assign", "incremental_assign"})
 
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
-        super().__init__(Consumer(dict(given)) if isinstance(given, Mapping) else given)
-        self._book = book
-        self._reads = book.new_reader(installed_library(), _group_of(self._real))
-        self._assignment = 0
+        real = Consumer(dict(given)) if isinstance(given, Mapping) else given
+        super().__init__(real, book, installed_library(), _group_of(real))
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
         """Return a message and record the read, unless it is an error; None after the time-out of `Consumer.poll`."""
@@ -336,28 +334,10 @@ class AuditedConsumer(AuditedClient[Consumer]):
     def _with_us(self, theirs: OnRebalance) -> OnRebalance:
         return lambda _, partitions: theirs(self, partitions)
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions, as `Consumer.assign` does. The call begins a new assignment in the ledger."""
-        self._assignment += 1
-        self._real.assign(partitions)
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign further partitions, as `Consumer.incremental_assign` does. The call begins a new assignment in the
-        ledger."""
-        self._assignment += 1
-        self._real.incremental_assign(partitions)
-
-    def seek(self, partition: TopicPartition) -> None:
-        """Seek, as `Consumer.seek` does. A seek begins a new assignment in the ledger, so that a lower offset is not
-        reported as rewound."""
-        self._assignment += 1
-        self._real.seek(partition)
-
     def _take(self, message: Message) -> None:
         if message.error() is not None:
             return
-        self._reads.append(self._book.read(received(message), self._assignment))
-        self._book.changes += 1
+        self._record(received(message))
         if headers := message.headers():
             theirs = others(headers)
             if len(theirs) != len(headers):

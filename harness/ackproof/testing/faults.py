@@ -20,28 +20,10 @@ from ackproof.experiment.roles import Role
 from ackproof.faults.context import FaultContext
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holders import find_holders
-from ackproof.rundir.observed import Sample
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0
 """Time limit of a block in seconds: longer than the limit of any fault."""
-
-
-class _NoLoad:
-    """Load counters for the fault's trigger, without values: a fault in a block begins at once, so no counter
-    is read."""
-
-    def acked(self, topic: str | None, partition: int | None) -> int:
-        return 0
-
-    def read(self, topic: str | None, partition: int | None) -> int:
-        return 0
-
-    def look(self, topic: str, partition: int) -> Sample | None:
-        return None
-
-    def metric(self, name: str, node: int | None) -> float | None:
-        return None
 
 
 class FaultBlock:
@@ -57,7 +39,8 @@ class FaultBlock:
         self._context = context
         self._hit: set[int] = set()
         self._over = False
-        self._driver = FaultDriver(case, context, _NoLoad(), timeline, self._resolve)
+        # The fault begins at once: no trigger reads a number.
+        self._driver = FaultDriver(case, context, lambda _: None, timeline, self._resolve)
 
     def __enter__(self) -> tuple[int, ...]:
         number = self.fault.number

@@ -18,9 +18,9 @@ from ackproof.cluster.backends.choice import prepare
 from ackproof.rundir.layout import safe_name
 from ackproof.rundir.registry import read_entries
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.testing.current import CLUSTERS, PASSED, own_warnings, session_of
 from ackproof.testing.ledger import Ledger
 from ackproof.testing.marker import read_marker
+from ackproof.testing.plugin import CLUSTERS, PASSED, own_warnings, session_of
 
 _LONGEST: Final = 120
 

@@ -34,7 +34,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.rundir.outcome import Verdict
 from ackproof.spark.session import SparkTarget, spark_context
-from ackproof.testing.current import display_path, own_warnings, session_of
+from ackproof.testing.plugin import display_path, own_warnings, session_of
 
 
 class ExperimentFile(pytest.File):

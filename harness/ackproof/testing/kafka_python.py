@@ -29,7 +29,7 @@ from ackproof.testing.book import (
     or_unknown,
     others,
 )
-from ackproof.testing.proxy import AuditedClient, CapturedPart, kafka_code
+from ackproof.testing.proxy import AuditedClient, AuditedReader, CapturedPart, kafka_code
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
@@ -155,14 +155,11 @@ class _Capture(Deserializer):  # type: ignore[misc]  # kafka-python has no types
         return CapturedPart(data, self._original.deserialize(topic, others(headers), data))
 
 
-class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
+class AuditedKafkaConsumer(AuditedReader["KafkaConsumer"]):
     """Proxy of a `kafka.KafkaConsumer` that records every record that it returns, and removes the header `ackproof`."""
 
     def __init__(self, given: KafkaConsumer, book: Book) -> None:
-        super().__init__(given)
-        self._book = book
-        self._reads = book.new_reader(LIBRARY, given.config["group_id"] or "")
-        self._assignment = 0
+        super().__init__(given, book, LIBRARY, given.config["group_id"] or "")
         self._states: dict[object, object] = {}
         config = given._fetcher.config
         for name in ("key_deserializer", "value_deserializer"):
@@ -180,20 +177,6 @@ class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
     def __next__(self) -> Any:  # noqa: ANN401 — a ConsumerRecord
         return self._take(next(self._real))
 
-    def seek(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 — as the consumer takes it
-        """Seek, as `KafkaConsumer.seek` does. A seek begins a new assignment, so that a lower offset is not reported as
-        rewound."""
-        self._assignment += 1
-        self._real.seek(*args, **options)
-
-    def seek_to_beginning(self, *partitions: object) -> None:
-        self._assignment += 1
-        self._real.seek_to_beginning(*partitions)
-
-    def seek_to_end(self, *partitions: object) -> None:
-        self._assignment += 1
-        self._real.seek_to_end(*partitions)
-
     def end(self) -> None:
         """Close the consumer without a commit, because its cluster is gone."""
         with suppress(KafkaError, RuntimeError):
@@ -208,10 +191,5 @@ class AuditedKafkaConsumer(AuditedClient["KafkaConsumer"]):
             self._states[place] = state
         (raw_key, key), (raw, value) = map(CapturedPart.split, (record.key, record.value))
         place_of = (record.topic, record.partition, record.offset, or_unknown(record.leader_epoch))
-        self._reads.append(
-            self._book.read(
-                Received(*place_of, record.timestamp, record.headers, raw_key, raw), self._assignment
-            )
-        )
-        self._book.changes += 1
+        self._record(Received(*place_of, record.timestamp, record.headers, raw_key, raw))
         return record._replace(key=key, value=value, headers=others(record.headers))

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar, cast
+
+from ackproof.rundir.parts import ClientLibrary
+from ackproof.testing.book import Book, Received
 
 Client = TypeVar("Client")
 
@@ -94,3 +97,31 @@ class AuditedClient(Generic[Client]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Any:  # noqa: ANN401 — whatever the client says
         return cast(Any, self._real).__exit__(kind, error, trace)
+
+
+class AuditedReader(AuditedClient[Client]):
+    """Proxy of a consumer. Each call named in `SEEKS` begins a new assignment in the ledger, so that a lower offset is
+    not reported as rewound."""
+
+    SEEKS: ClassVar = frozenset({"seek", "seek_to_beginning", "seek_to_end", "seek_to_committed"})
+
+    def __init__(self, real: Client, book: Book, library: ClientLibrary, group: str) -> None:
+        super().__init__(real)
+        self._book = book
+        self._reads = book.new_reader(library, group)
+        self._assignment = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the client has
+        call = super().__getattr__(name)
+        if name not in self.SEEKS:
+            return call
+
+        def seek(*args: Any, **options: Any) -> Any:  # noqa: ANN401 — as the client takes it
+            self._assignment += 1
+            return call(*args, **options)
+
+        return seek
+
+    def _record(self, received: Received) -> None:
+        self._reads.append(self._book.read(received, self._assignment))
+        self._book.changes += 1

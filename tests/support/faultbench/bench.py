@@ -165,7 +165,7 @@ class Bench:
                     clients,
                     tag=RunTag(self._run_id, self.folder, self.folder),
                 ),
-                Gauges(self._load, self._sampler),
+                Gauges(self._load, self._sampler).look,
                 timeline,
                 lambda role, spec: self._resolve(case, role, spec),
             )

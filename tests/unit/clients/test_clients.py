@@ -18,7 +18,7 @@ from confluent_kafka import libversion
 from ackproof.base.errors import BadInput, ClientDied
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
-from ackproof.clients.journal import salvage
+from ackproof.clients.conversion import salvage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome

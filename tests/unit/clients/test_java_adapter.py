@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.clients.contract import SETTINGS, ReaderSettings
-from ackproof.clients.conversion import JournalConverter
+from ackproof.clients.conversion import JournalConverter, salvage
 from ackproof.clients.java.adapter import (
     member_config,
     objection,
@@ -22,9 +22,8 @@ from ackproof.clients.java.adapter import (
     security_text,
 )
 from ackproof.clients.java.security import security_settings
-from ackproof.clients.journal import salvage
+from ackproof.clients.journal import ROW
 from ackproof.clients.launch import verify_config
-from ackproof.clients.reads import ROW
 from ackproof.experiment.client import ClientChoice
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild
@@ -75,8 +74,6 @@ def test_a_producer_has_room_for_its_requests_within_the_delivery_timeout() -> N
     )
     assert objection("producer", config) is None
     assert objection("consumer", reader_config({"client.rack": "a"}, "read_committed", "h:1", "r0")) is None
-    with pytest.raises(BadInput, match="final read"):
-        reader_config({}, "read_committed", "h:1", "f0", final=True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.clients.contract import ProducerSettings
+from ackproof.clients.conversion import salvage
 from ackproof.clients.journal import (
     DONE,
     OFFSET,
@@ -22,7 +23,6 @@ from ackproof.clients.journal import (
     pack_result,
     produced_rows,
     read_chunk,
-    salvage,
 )
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts

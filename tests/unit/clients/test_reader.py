@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.base.errors import WaitTimeout
-from ackproof.clients.librdkafka.positions import resume_offset, truncation_offset
+from ackproof.clients.librdkafka.messages import resume_offset, truncation_offset
 from ackproof.clients.librdkafka.reader import ReaderProcess
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.observed import read_commits, read_starts

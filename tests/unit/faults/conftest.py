@@ -57,7 +57,7 @@ def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
 
         holds = Holds()
         context = FaultContext(FakeCluster(nodes), stop, holds=holds)  # type: ignore[arg-type]
-        driver = FaultDriver(case, context, gauges, timeline, resolve)
+        driver = FaultDriver(case, context, gauges.look, timeline, resolve)
         stands.append(Stand(driver, nodes, gauges, stop, timeline, tmp_path / "timeline.jsonl", holds))
         return stands[-1]
 

@@ -12,7 +12,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.experiment.exposure import NOTHING, Incidents
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.faults.code import fitting, free_points
+from ackproof.faults.code import fitting, points
 from ackproof.faults.code.at_code import HALTED, AtCode, rule_text
 from ackproof.faults.code.fitting import require_points
 from ackproof.faults.code.points import POINTS
@@ -40,7 +40,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """The cache: by release, its jar. A test fills it."""
     there: dict[str, Path] = {}
     monkeypatch.setattr(
-        free_points, "cached_classpath", lambda build: tuple(filter(None, [there.get(build.version)]))
+        points, "cached_classpath", lambda build: tuple(filter(None, [there.get(build.version)]))
     )
     return there
 

@@ -22,9 +22,8 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.clients.client import ClientSelector, PauseClient
 from ackproof.faults.context import FaultContext
-from ackproof.faults.groups import offsets, slow_member, views
-from ackproof.faults.groups.members import BounceMembers, JoinGroup, LeaveGroup, MigrateGroup
-from ackproof.faults.groups.offsets import ResetOffsets
+from ackproof.faults.groups import kinds, slow_member, views
+from ackproof.faults.groups.kinds import BounceMembers, JoinGroup, LeaveGroup, MigrateGroup, ResetOffsets
 from ackproof.faults.groups.slow_member import SlowMember
 from ackproof.faults.holders import find_holders
 from ackproof.faults.injection import Aim, Injection, make_injection
@@ -306,7 +305,7 @@ def test_an_operator_resets_offsets_and_the_timeline_tells_it(
     groups: FakeMembers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str | int, offset: int
 ) -> None:
     held = {ORDERS: 60}
-    monkeypatch.setattr(offsets, "commit_as_operator", lambda links, group, wanted: held.update(wanted) or 2)
+    monkeypatch.setattr(kinds, "commit_as_operator", lambda links, group, wanted: held.update(wanted) or 2)
     answer = lambda cluster, group, stop: GroupOffsets(  # noqa: E731
         group=group, offsets=tuple((*place, value) for place, value in held.items())
     )
@@ -325,7 +324,7 @@ def test_an_operator_resets_offsets_and_the_timeline_tells_it(
     assert (what.group, what.offsets) == ("billing", (("orders", 0, 60, offset),))
     assert 0 < what.begun_ns <= event.t_ns
     held[ORDERS] = 7
-    monkeypatch.setattr(offsets, "SEEN_WITHIN_S", 0.2)
+    monkeypatch.setattr(kinds, "SEEN_WITHIN_S", 0.2)
     with pytest.raises(FaultNotConfirmed, match="OffsetFetch to say what was committed"):
         reset.confirm()
 
@@ -336,7 +335,7 @@ def test_kafka_refuses_the_reset_of_a_living_group(
     def refuse(*_: object) -> int:
         raise Refused("offset of orders/0 for billing", 25)
 
-    monkeypatch.setattr(offsets, "commit_as_operator", refuse)
+    monkeypatch.setattr(kinds, "commit_as_operator", refuse)
     monkeypatch.setattr(committed, "ask_coordinator", lambda *_: GroupOffsets(group="billing"))
     with Timeline(tmp_path / "timeline.jsonl", RunClock.start()) as timeline:
         reset = make(ResetOffsets, groups, timeline, group="billing", to="earliest")

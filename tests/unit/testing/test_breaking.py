@@ -16,9 +16,9 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.testing.current import CLUSTERS, PASSED
 from ackproof.testing.fixtures import note_end
 from ackproof.testing.marker import read_marker
+from ackproof.testing.plugin import CLUSTERS, PASSED
 from fake_nodes import FakeCluster, FakeNode
 
 LIFE = ["asked", "confirmed", "healed", "recovered"]

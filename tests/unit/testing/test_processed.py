@@ -14,7 +14,7 @@ from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.payload import Identity
 from ackproof.testing.audited import audit_consumer
 from ackproof.testing.book import Book, Content, Place, Read
-from ackproof.testing.processed import (
+from ackproof.testing.ledger import (
     Promise,
     acknowledged_records,
     judge_group,
@@ -35,7 +35,7 @@ def book() -> Book:
         attempt = book.attempt(producer, Content("orders", None, b"%d" % seq), 0)
         producer.attempts.append(attempt)
         attempt.outcome = Outcome.INDETERMINATE if seq == 4 else Outcome.ACKED
-        attempt.given_up = seq == 5
+        attempt.given_up, attempt.sent_ns = seq == 5, 0
     return book
 
 
@@ -52,9 +52,11 @@ def judged(
 ) -> list[str]:
     records = acknowledged_records(book, [read(offset) for offset in range(COUNT)])
     places = {TopicPartition("orders", 0): committed}
-    return judge_group(
-        book, "billing", places, records, promise, caught_up=caught_up, tell=lambda one: f"seq {one.seq}"
-    )
+    return judge_group(book, "billing", places, records, promise, caught_up=caught_up)
+
+
+def line(offset: int) -> str:
+    return f"  orders/0 offset {offset}: value b'{offset}' (p0 #{offset}, sent at 0.00 s)"
 
 
 def hand(book: Book, *offsets: int, group: str = "billing") -> None:
@@ -68,8 +70,8 @@ def test_what_was_committed_past_must_have_been_handed_over(book: Book) -> None:
     assert judged(book, 4) == [
         "group billing did not process every record at least once (committed offsets: orders/0 4).",
         "committed past, never handed over: 2",
-        "  orders/0 offset 1: seq 1",
-        "  orders/0 offset 3: seq 3",
+        line(1),
+        line(3),
     ]
     assert judged(book, 4, "at most once") == []
 
@@ -86,10 +88,10 @@ def test_marks_count_once_there_are_any(book: Book) -> None:
     lines = judged(book, 4, "exactly once")
     assert lines[1:] == [
         "committed past, handed over, not processed: 2",
-        "  orders/0 offset 2: seq 2",
-        "  orders/0 offset 3: seq 3",
+        line(2),
+        line(3),
         "processed more than once: 1",
-        "  orders/0 offset 1: seq 1",
+        line(1),
     ]
     assert judged(book, 2, "at least once") == []
 
@@ -99,7 +101,7 @@ def test_handed_over_twice_is_not_exactly_once_also_ahead_of_the_commit(book: Bo
     hand(book, 1)
     assert judged(book, 1, "at most once")[1:] == [
         "processed more than once: 1",
-        "  orders/0 offset 1: seq 1",
+        line(1),
     ]
     assert judged(book, 1, "at least once") == []
 
@@ -107,7 +109,7 @@ def test_handed_over_twice_is_not_exactly_once_also_ahead_of_the_commit(book: Bo
 def test_caught_up_asks_for_all(book: Book) -> None:
     hand(book, 0, 1, 2)
     assert judged(book, 3) == []
-    assert judged(book, 3, caught_up=True)[1:] == ["not committed past: 1", "  orders/0 offset 3: seq 3"]
+    assert judged(book, 3, caught_up=True)[1:] == ["not committed past: 1", line(3)]
 
 
 def test_a_group_must_be_clear(book: Book) -> None:

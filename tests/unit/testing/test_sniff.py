@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.testing.current import is_experiment
+from ackproof.testing.plugin import is_experiment
 
 ROOT = Path(__file__).parents[3]
 

@@ -150,18 +150,14 @@ def reader_config(
     bootstrap: str,
     client: str,
     *,
-    final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
     """Return the configuration of one live reader for the user's program, under the setting names of Kafka's Java
     client. `client`: the reader's id.
 
     `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-    commits for; '': its own. Raises `BadInput` if `final` is True, because only librdkafka does the final read, and for
-    a setting that only the harness may set.
+    commits for; '': its own. Raises `BadInput` for a setting that only the harness may set.
     """
-    if final:
-        raise BadInput("the final read is always by librdkafka")
     config: dict[str, ConfigValue] = {
         "bootstrap.servers": bootstrap,
         "client.id": f"ackproof-{client}",

@@ -33,7 +33,7 @@ from ackproof.clients.command.events import (
     level_of,
     needed_at,
 )
-from ackproof.clients.command.output import ends, identity_of, read_output
+from ackproof.clients.command.output import OutputRow, ends, identity_of, read_output
 from ackproof.clients.command.service import Service
 from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
@@ -79,10 +79,6 @@ class Role(StrEnum):
     SERVICE = "service"
 
 
-Row = tuple[int, int, int, int]
-"""Producer, seq, partition and offset of a record (`rundir.service.OUTPUT`)."""
-
-
 @dataclass(frozen=True)
 class CheckedProcess:
     """One instance of the checked program. `lines`: the file with its standard output. `started_ns`: start on
@@ -106,8 +102,8 @@ class Truth:
     group.
     """
 
-    input: Sequence[Row] = ()
-    written: Sequence[Row] = ()
+    input: Sequence[OutputRow] = ()
+    written: Sequence[OutputRow] = ()
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -202,7 +198,7 @@ def _against(
         yield Breach(BreachKind.FIELD, 0, text)
 
 
-def _sends(told: Sequence[Sequence[ProgramEvent]], written: Sequence[Row]) -> Iterator[Breach]:
+def _sends(told: Sequence[Sequence[ProgramEvent]], written: Sequence[OutputRow]) -> Iterator[Breach]:
     """Yield a breach for each partition that has more records (`written`) than the instances printed
     attempts, and one for acknowledged offsets without a record."""
     attempts = Counter[int]()
@@ -289,20 +285,17 @@ def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaB
                 consumers=ConsumerSpec(client=client, live=2) if role is Role.READER else ConsumerSpec(),
             )
             load = Workload(spec, {INPUT: topic}, cluster.bootstrap, timeline, tag)
-            service = (
-                Service(_service(command), run, tag, cluster.bootstrap, _PARTITIONS)
-                if role is Role.SERVICE
-                else None
-            )
+            service = None
+            if role is Role.SERVICE:
+                wanted = ServiceSpec(
+                    command=tuple(command), count=2, input=INPUT, output=OUTPUT, group=_GROUP, level=3
+                )
+                service = Service(wanted, run, tag, cluster.bootstrap, _PARTITIONS)
             instances = _run(load, service, cluster, role, run)
             return examine(role, instances, _truth(cluster, role, run_id))
         finally:
             cluster.stop()
             end_children(lambda child: child.run_id == run_id)
-
-
-def _service(command: Sequence[str]) -> ServiceSpec:
-    return ServiceSpec(command=tuple(command), count=2, input=INPUT, output=OUTPUT, group=_GROUP, level=3)
 
 
 def _run(

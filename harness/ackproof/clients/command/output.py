@@ -53,7 +53,10 @@ def await_ends(
     found: dict[TopicPartition, PartitionEnds] = {}
 
     def restless() -> list[TopicPartition]:
-        return [place for place in places if place not in found or not _rests(found[place])]
+        rest = {
+            place for place, end in found.items() if 0 <= end.high_watermark == end.last_stable == end.log_end
+        }
+        return [place for place in places if place not in rest]
 
     def look() -> bool:
         found.update(cluster.partition_ends([topic]))
@@ -64,10 +67,6 @@ def await_ends(
     names = ", ".join(map(str, restless()))
     reached = {place: end.high_watermark for place, end in found.items()}
     return reached, f"not at rest: {names}" if names else ""
-
-
-def _rests(end: PartitionEnds) -> bool:
-    return 0 <= end.high_watermark == end.last_stable == end.log_end
 
 
 def read_output(

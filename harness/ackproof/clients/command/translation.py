@@ -22,8 +22,7 @@ from ackproof.clients.command.events import (
     ProgramLines,
 )
 from ackproof.clients.contract import ProducerSettings, ReaderSettings
-from ackproof.clients.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, pack_result
-from ackproof.clients.reads import ReadJournal
+from ackproof.clients.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, ReadJournal, pack_result
 from ackproof.rundir.guarantees import NO_ERROR
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome

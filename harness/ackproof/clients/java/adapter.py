@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from ackproof.base.errors import BadInput
 from ackproof.clients.contract import (
     ConfigValue,
     GroupSettings,
@@ -236,17 +235,13 @@ def reader_config(
     bootstrap: str,
     client: str,
     *,
-    final: bool = False,
     group: str = "",
 ) -> dict[str, ConfigValue]:
     """Return the Java client's configuration of one live reader. `client`: the reader's id.
 
     `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-    commits for; '': its own. Raises `BadInput` if `final` is True, because only librdkafka does the final read, and for
-    a setting that only the harness may set.
+    commits for; '': its own. Raises `BadInput` for a setting that only the harness may set.
     """
-    if final:
-        raise BadInput("the final read is always by librdkafka")
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, client),
         "group.id": f"ackproof-{group or client}",  # for commits alone: readers assign themselves their partitions

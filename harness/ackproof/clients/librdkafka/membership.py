@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException,
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.clients.contract import MemberSettings
+from ackproof.clients.librdkafka.messages import show_error
 
 _ASK_S: Final = 1.0
 _POSITIONS_S: Final = 30.0
@@ -267,9 +267,3 @@ def place_of(part: ClientPartition | Message) -> Place:
     if isinstance(part, Message):
         return part.topic() or "", part.partition() or 0
     return part.topic, part.partition
-
-
-def show_error(error: KafkaError) -> None:
-    """Write one of the library's errors to standard error."""
-    sys.stderr.write(f"{error.name()}: {error.str()}\n")
-    sys.stderr.flush()

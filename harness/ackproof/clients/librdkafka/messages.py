@@ -1,15 +1,19 @@
-"""Converts batches of confluent-kafka's messages into arrays: partitions, offsets, leader epochs, timestamps,
-identities."""
+"""What readers and members take from confluent-kafka: batches of messages as arrays (partitions, offsets, leader
+epochs, timestamps, identities), and the offsets at which a reader starts, or resumes when its position left the log."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 from operator import itemgetter
+from threading import Event
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.clients.parts import Column
 from ackproof.rundir.partition import TopicPartition
@@ -17,6 +21,11 @@ from ackproof.rundir.payload import HEADER
 from ackproof.rundir.payload_bulk import BulkDecoder
 
 _milliseconds: Final = itemgetter(1)
+_ASK_S: Final = 0.5
+_WAIT_S: Final = 0.05
+_CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
+"""Pattern for the text of librdkafka's error. Only the text has the offset of a truncation: the offset field of the
+error has the reader's position."""
 
 
 class PartitionIndex:
@@ -94,3 +103,48 @@ def leader_epochs(messages: Sequence[Message]) -> npt.NDArray[np.int32]:
     except TypeError:
         epochs = (message.leader_epoch() for message in messages)
         return np.fromiter((-1 if epoch is None else epoch for epoch in epochs), np.int32, count)
+
+
+def committed_offsets(client: Consumer, places: Sequence[TopicPartition], stop: Event) -> list[int] | None:
+    """Return the committed offset of the client's group for each of `places`, -1 where it has none.
+
+    Asks until the group coordinator answers for all of them, or until `stop` is set; then the result is None.
+    """
+    wanted = [ClientPartition(*place) for place in places]
+    while not stop.is_set():
+        try:
+            found = client.committed(wanted, _ASK_S)
+        except KafkaException:
+            found = []
+        offsets = {(one.topic, one.partition): one.offset for one in found if not one.error}
+        if len(offsets) == len(wanted):
+            return [max(-1, offsets[place]) for place in places]
+        stop.wait(_WAIT_S)
+    return None
+
+
+def truncation_offset(text: str) -> int | None:
+    """Return the offset at which the reader's last leader epoch ends in the leader's log (KIP-320); None if unknown.
+
+    `text`: message of librdkafka's error.
+    """
+    match = _CUT_AT.search(text)
+    return int(match[1]) if match else None
+
+
+def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
+    """Return the offset at which a reader resumes after its `position` has left the log [low, high).
+
+    If the position is below `low`, this is `low`. Otherwise the log was truncated, and the result is `cut`, the offset
+    of the truncation, limited to `low` … `high`. With `cut` None (unknown) it is `low`, so that the whole log is read
+    again. Resuming at `high` would skip records that were written after the truncation.
+    """
+    if position < low:
+        return low
+    return low if cut is None else max(low, min(high, cut))
+
+
+def show_error(error: KafkaError) -> None:
+    """Write one of the library's errors to standard error."""
+    sys.stderr.write(f"{error.name()}: {error.str()}\n")
+    sys.stderr.flush()

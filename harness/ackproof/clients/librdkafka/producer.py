@@ -23,6 +23,7 @@ from ackproof.clients.channel import FREE, SEND, ClientState, Events, SharedCoun
 from ackproof.clients.contract import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, ProducerSettings
 from ackproof.clients.journal import RESULT, Converter, Journal, write_transaction_table
 from ackproof.clients.librdkafka.adapter import delivery_timeout_s
+from ackproof.clients.librdkafka.messages import show_error
 from ackproof.clients.librdkafka.reports import DeliveryReports
 from ackproof.clients.librdkafka.sending import Sender, Transactions
 from ackproof.network.probe import read_socket_inodes
@@ -132,7 +133,7 @@ class ProducerProcess:
             {
                 **settings.config,
                 "on_delivery": self.reports.callback(),
-                "error_cb": self._on_error,
+                "error_cb": show_error,
                 "stats_cb": self.reports.on_statistics,
             }
         )
@@ -279,9 +280,6 @@ class ProducerProcess:
             left = now
         if left:
             self.events.add("unread", unread_bytes=left, producer=self.settings.producer)
-
-    def _on_error(self, error: KafkaError) -> None:
-        sys.stderr.write(f"{error.name()}: {error.str()}\n")
 
 
 def find_fatal(error: Exception) -> KafkaError | None:

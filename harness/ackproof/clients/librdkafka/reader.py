@@ -30,12 +30,15 @@ from ackproof.clients.channel import ClientState, Events, SharedCounters, listen
 from ackproof.clients.contract import EXIT_CLEAN, ReaderSettings
 from ackproof.clients.librdkafka.messages import (
     PartitionIndex,
+    committed_offsets,
     identities,
     leader_epochs,
     offsets,
+    resume_offset,
+    show_error,
     timestamps_ms,
+    truncation_offset,
 )
-from ackproof.clients.librdkafka.positions import committed_offsets, resume_offset, truncation_offset
 from ackproof.clients.parts import Column, PartWriter, RowBuffer
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
@@ -103,7 +106,7 @@ class ReaderProcess:
         self.due: tuple[int, list[tuple[str, int, int]]] | None = None
         """The next commit, None if none is due: how many buffers must be in the ledger first, and the offsets as
         above."""
-        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        callbacks = {"error_cb": show_error, "on_commit": self._on_commit}
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 
     def run(self) -> int:
@@ -370,9 +373,6 @@ class ReaderProcess:
             if (partition := topics.get(place.topic, {}).get("partitions", {}).get(str(place.partition)))
         ]
         self._write_line("served", t_ns=self._now_ns(), sources=sources)
-
-    def _on_error(self, error: KafkaError) -> None:
-        sys.stderr.write(f"{error.name()}: {error.str()}\n")
 
 
 def main(arguments: list[str]) -> int:

@@ -28,8 +28,7 @@ from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, Grip, NodeFault
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.roles import PartitionField
-from ackproof.faults.code.free_points import CLASS_NAME, FreePoint
-from ackproof.faults.code.points import POINTS, CodePlace
+from ackproof.faults.code.points import CLASS_NAME, POINTS, CodePlace, FreePoint
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import ProcessInjection
@@ -295,10 +294,12 @@ class AtCodeInjection(ProcessInjection[AtCode]):
             with self.holds.acting_on(node.id):
                 self.holds.take(node.id, self.fault.number, Grip.DOWN)
             return f"kernel: node {node.id} is gone, with exit status {HALTED}"
-        if node.state() is not NodeState.RUNNING or f"{rule.key} passed by " not in rule.agent.output():
+        passed = f"{rule.key} passed by "
+        if node.state() is not NodeState.RUNNING or passed not in rule.agent.output():
             return None
         if self.fault.does == "throw":
-            found = next((line for line in node.log_tail(_LOG_LINES).splitlines() if _logs(line, rule)), None)
+            lines = node.log_tail(_LOG_LINES).splitlines()
+            found = next((line for line in lines if rule.key in line and passed not in line), None)
             return f"log of node {node.id}: {found.strip()[:300]}" if found else None
         if (thread := _held_thread(rule, self.fault)) is None:
             return None
@@ -363,10 +364,6 @@ class AtCodeInjection(ProcessInjection[AtCode]):
             seen.append(str(node.id))
         free = f"thread dump of node {', '.join(seen)}: no thread is held; " if seen else ""
         return free + ready
-
-
-def _logs(line: str, rule: _LoadedRule) -> bool:
-    return rule.key in line and f"{rule.key} passed by " not in line
 
 
 def _held_thread(rule: _LoadedRule, fault: AtCode) -> str | None:

@@ -9,7 +9,7 @@ from ackproof.cluster.install import Installation
 from ackproof.experiment.case import Case
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.faults.code.at_code import AtCode, rule_text
-from ackproof.faults.code.free_points import FreePoint
+from ackproof.faults.code.points import FreePoint
 from ackproof.provision.byteman import check_rules
 from ackproof.provision.class_files import find_missing_name
 from ackproof.rundir.timeline import fault_name

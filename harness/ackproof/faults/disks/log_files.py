@@ -136,14 +136,8 @@ class PartitionInjection(DiskInjection[PartitionT]):
         super().__init__(fault, aim, context)
         self.place = fault.place
 
-    def _replica(self, node: LocalNode) -> Path:
-        found = node.disk.partition(*self.place)
-        if found is None:
-            raise self.not_confirmed(f"{node.name} has no replica of {self.place} on its disk")
-        return found
-
     def _segment(self, node: LocalNode, which: str) -> Segment:
-        found = segments(self._replica(node))
+        found = segments(self._replica(node, self.place))
         if which == "closed":
             found = found[:-1]
         if not found:
@@ -215,7 +209,8 @@ class _DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
 
     def _there(self, node: LocalNode) -> list[Path]:
         name = _FILES[self.fault.file]
-        folders = [self._replica(node)] if self.fault.file == "leader-epoch" else list(node.disk.log_dirs)
+        of_partition = self.fault.file == "leader-epoch"
+        folders = [self._replica(node, self.place)] if of_partition else list(node.disk.log_dirs)
         found = [folder / name for folder in folders if (folder / name).exists()]
         if not found:
             raise self.not_confirmed(f"{node.name} has no {name} to delete")

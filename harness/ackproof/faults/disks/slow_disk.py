@@ -20,9 +20,8 @@ from typing import Final
 
 from pydantic import Field
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Duration
-from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode
 from ackproof.experiment.backends import Need
@@ -215,17 +214,15 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
             longest = max(longest, last[-1])
             return sum(longer >= self.fault.stall / 2 for longer in last) >= 2
 
-        try:
-            wait_until(
-                waits,
-                what=f"a write and fsync where {node.name} has its log to wait",
-                timeout_s=3 * self.fault.stall + SLOW_WITHIN_S,
-                interval_s=0.02,
-                state=lambda: f"the longest took {longest:.3f} s longer than on a disk nearby",
-                stop=self.context.stop,
-            )
-        except WaitTimeout as error:
-            raise self.not_confirmed(f"{error}{f': {loop.error}' if loop.error else ''}") from error
+        self.wait_for(
+            waits,
+            f"a write and fsync where {node.name} has its log to wait",
+            3 * self.fault.stall + SLOW_WITHIN_S,
+            state=lambda: (
+                f"the longest took {longest:.3f} s longer than on a disk nearby"
+                f"{f': {loop.error}' if loop.error else ''}"
+            ),
+        )
         return f"a write and fsync where {node.name} has its log took {longest:.2f} s longer than on a disk nearby"
 
     def heal(self) -> str:

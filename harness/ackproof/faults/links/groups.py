@@ -94,23 +94,17 @@ FromField: TypeAlias = Annotated[
 ]
 
 
-class IsolateFault(LinkFault):
+class IsolateFault(LinkFault, NodeFault):
     """Each node that holds the role `target` is cut off, in both directions, from the nodes or clients that `away_from`
     names (in a file: `from`)."""
 
     KIND = "isolate"
     DONE = "isolated"
     SUMMARY = "Cut nodes off from their peers, brokers, controllers, clients, or all."
-    SHORT = ("target",)
     model_config = ConfigDict(populate_by_name=True)
 
-    target: RoleField
     away_from: FromField = Field(("all",), alias="from", min_length=1, max_length=5)
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
-
-    @property
-    def targets(self) -> tuple[Role, ...]:
-        return (self.target,)
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -260,9 +254,7 @@ class Detach(LinkFault, NodeFault):
     DONE = "detached from the network"
     SUMMARY = "Remove a node's network card: all its links and clients at once, in silence."
     HEALING = "attach again"
-
-    def effect(self) -> Effect:
-        return BlackHole()
+    EFFECT = BlackHole()
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         return links_between(holders[self.target], "all", spec)

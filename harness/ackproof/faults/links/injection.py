@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.context import FREE_WITHIN_S, FaultContext, Holds
+from ackproof.faults.context import FREE_WITHIN_S, FaultContext
 from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.links.spec import SILENT, LinkFault, LinkObservation, look_for_silence, names
 from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
@@ -48,7 +48,6 @@ class LinksInjection(Injection[LinksT]):
         self.links = fault.links_there(aim.numbers, context.cluster.spec)
         self.effect = fault.effect()
         self._owner = f"fault-{fault.number}"
-        self.holds = context.holds or Holds()
         self._before: dict[Link, LinkObservation] = {}
         self._unobserved: dict[Link, str] = {}
         self._vouched: list[Link] = []
@@ -322,8 +321,7 @@ class LinksInjection(Injection[LinksT]):
         )
 
     def _await_ready(self) -> None:
-        ends = {end for link in self.links for end in link if end != CLIENTS}
-        for end in sorted(ends):
+        for end in nodes_of(self.links):
             while not self._is_elsewhere_held(end):
                 seen = self.holds.changes(end)
                 try:
@@ -336,9 +334,8 @@ class LinksInjection(Injection[LinksT]):
     def _is_elsewhere_held(self, end: int) -> bool:
         """Return True if a node need not answer: it does not run, or any fault still has an effect on a link of the
         node."""
-        touching = [link for link in self.mesh.links() if end in link]
         running = self.context.cluster.node(end).state() is NodeState.RUNNING
-        return not running or any(map(self.mesh.imposed, touching))
+        return not running or has_effects(self.mesh, end)
 
     def _describe(self, seen: dict[Link, LinkObservation]) -> str:
         words = [f"{link}: {look}" for link, look in seen.items()]
@@ -353,6 +350,16 @@ def on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
         return dict(zip(links, pool.map(act, links), strict=True))
+
+
+def nodes_of(links: Iterable[Link]) -> list[int]:
+    """Return the ids of the nodes at the ends of these links, ascending."""
+    return sorted({end for link in links for end in link if end != CLIENTS})
+
+
+def has_effects(mesh: Mesh, node: int) -> bool:
+    """Return True if some link of the node has an effect of any fault."""
+    return any(mesh.imposed(link) for link in mesh.links() if node in link)
 
 
 def describe_looks(looks: Mapping[Link, LinkObservation]) -> str:

@@ -25,7 +25,7 @@ from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, injects
 from ackproof.faults.links.injection import BITES_WITHIN_S, LinksInjection, describe_looks, on_each
 from ackproof.faults.links.spec import ANSWERS_WITHIN_S, Holders, LinkFault, LinkObservation, names
-from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
+from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Link, LinkError, Reset
 
 
 class NamedLinkFault(LinkFault):
@@ -87,9 +87,7 @@ class CutFault(NamedLinkFault):
 
     KIND = "cut"
     SUMMARY = "Close the connections of a link and refuse new ones."
-
-    def effect(self) -> Effect:
-        return Cut()
+    EFFECT = Cut()
 
 
 class BlackHoleFault(NamedLinkFault):
@@ -97,9 +95,7 @@ class BlackHoleFault(NamedLinkFault):
 
     KIND = "black_hole"
     SUMMARY = "Let nothing through a link; its connections stay open (a black hole)."
-
-    def effect(self) -> Effect:
-        return BlackHole()
+    EFFECT = BlackHole()
 
 
 class ResetFault(NamedLinkFault):
@@ -107,9 +103,7 @@ class ResetFault(NamedLinkFault):
 
     KIND = "reset"
     SUMMARY = "Reset every connection of a link as soon as it carries something."
-
-    def effect(self) -> Effect:
-        return Reset()
+    EFFECT = Reset()
 
 
 class FlapFault(NamedLinkFault):
@@ -117,6 +111,7 @@ class FlapFault(NamedLinkFault):
 
     KIND = "flap"
     SUMMARY = "Cut a link and mend it, again and again."
+    EFFECT = Cut()
 
     down: Duration = Field(ge=0.05, le=600, description="Time for which it is cut each time.")
     up: Duration = Field(ge=0.05, le=600, description="Time for which it is whole in between.")
@@ -128,9 +123,6 @@ class FlapFault(NamedLinkFault):
             "down": f"{draw.between(200, 800)}ms",
             "up": f"{draw.between(200, 800)}ms",
         }
-
-    def effect(self) -> Effect:
-        return Cut()
 
     @property
     def keeps_silent(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.wait import wait_until
@@ -56,9 +56,12 @@ class LinkFault(FaultSpec):
     ASKS = frozenset({Ability.LINKS})
     NEEDS = LINKS
 
+    EFFECT: ClassVar[Effect]
+    """What the fault imposes on each of its links, of a kind whose effect does not depend on its fields."""
+
     def effect(self) -> Effect:
         """Return what the fault imposes on each of its links: a cut, a delay, a loss, …"""
-        raise NotImplementedError
+        return self.EFFECT
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         """Yield the links between the nodes that the fault is aimed at, also those over which no node connects

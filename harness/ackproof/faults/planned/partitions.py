@@ -26,7 +26,6 @@ from ackproof.experiment.roles import PartitionField, Role, RoleField, RoleKind,
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.planned.views import ask_for_one, find_views, state_at, state_of, views
-from ackproof.rundir.partition import TopicPartition
 
 UNCLEAN: Final = "unclean.leader.election.enable"
 BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
@@ -60,7 +59,7 @@ class PartitionOperationInjection(Injection[PlannedT]):
 
     def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.place = TopicPartition(*fault.partition)
+        self.place = fault.partition
         self._before: PartitionState | None = None
 
     @property
@@ -230,7 +229,7 @@ class _LogDirMove(Injection[MoveLogDir]):
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
-        self.place = TopicPartition(*fault.partition)
+        self.place = fault.partition
 
     def inject(self) -> str:
         self._before: dict[int, tuple[Path, ...]] = {}

@@ -16,7 +16,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import AS_KRAFT, Draw, Exposure, Incidents, places_of
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.problems import Data
-from ackproof.faults.context import FaultContext, Holds
+from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, injects
 from ackproof.faults.planned.partitions import (
     BrokerId,
@@ -125,7 +125,6 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.holds = context.holds or Holds()
         self._throttled = False
         self._asked = False
 

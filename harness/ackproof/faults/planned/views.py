@@ -88,7 +88,7 @@ def find_views(context: FaultContext) -> Views | None:
 
 
 def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
-    if context.holds is not None and context.holds.others(broker, 0):
+    if context.holds.others(broker, 0):
         return False
     try:
         return broker in queries.brokers(link, ANSWERS_WITHIN_S)

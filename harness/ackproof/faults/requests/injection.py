@@ -19,7 +19,7 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.links import Api
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import READY_WITHIN_S, Aim, Injection, injects
-from ackproof.faults.links.injection import on_each
+from ackproof.faults.links.injection import has_effects, nodes_of, on_each
 from ackproof.faults.links.spec import existing_links, names
 from ackproof.faults.requests.spec import RequestFault
 from ackproof.network.mesh import CLIENTS, Link, LinkError
@@ -250,7 +250,7 @@ class _RequestsInjection(Injection[SpecT]):
         return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
 
     def _await_ready(self) -> None:
-        for end in sorted({end for link in self.links for end in link if end != CLIENTS}):
+        for end in nodes_of(self.links):
             node = self.context.cluster.node(end)
             if node.state() is NodeState.RUNNING and not self._is_held_elsewhere(end):
                 self.await_ready(node)
@@ -258,10 +258,9 @@ class _RequestsInjection(Injection[SpecT]):
     def _is_held_elsewhere(self, end: int) -> bool:
         """Return True if another fault may keep a node from answering or being unfenced: it holds the node,
         or a link of the node has an effect."""
-        holds, mesh = self.context.holds, self.context.cluster.mesh
-        touching = [link for link in mesh.links() if end in link] if mesh is not None else []
-        held = holds is not None and holds.others(end, self.fault.number)
-        return bool(held) or any(mesh.imposed(link) for link in touching if mesh is not None)
+        mesh = self.context.cluster.mesh
+        held = self.holds.others(end, self.fault.number)
+        return bool(held) or (mesh is not None and has_effects(mesh, end))
 
     def _describe(self, seen: Mapping[Link, RequestObservation]) -> str:
         words = [f"{link}: {look}" for link, look in seen.items()]

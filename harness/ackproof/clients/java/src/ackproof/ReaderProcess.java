@@ -15,7 +15,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** A live reader: it assigns itself all partitions, and journals each record. It never skips silently. */
 final class ReaderProcess {
-    private static final int WORDS = 8, ROW = 64; // of the journal: clients/reads.py
+    private static final int WORDS = 8, ROW = 64; // of the journal: clients/journal.py
     private static final Duration POLL = Duration.ofMillis(50), ASK = Duration.ofMillis(500);
     private static final long DRAIN_NS = 5_000_000_000L, QUIET_NS = 400_000_000L, STUCK_NS = 1_500_000_000L, RETRY_NS = 100_000_000L;
 
