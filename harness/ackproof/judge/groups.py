@@ -35,7 +35,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import TABLE, Anomaly, count_text
-from ackproof.rundir.arrow import group_rows
+from ackproof.rundir.arrow import group_rows, rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.documents import ClassJudgement, GroupCounts
 from ackproof.rundir.groups import (
@@ -234,8 +234,7 @@ class GroupFacts:
         key = ["node", "topic", "partition"]
         for (_, topic, partition), rows in group_rows(self.read_log(), key).items():
             place, last, seen = TopicPartition(str(topic), int(str(partition))), -1, set()
-            columns = (rows[name].to_pylist() for name in ("offset", "member", "number"))
-            for offset, member, number in zip(*columns, strict=True):
+            for offset, member, number in rows_of(rows, "offset", "member", "number"):
                 if 0 <= offset < last:
                     lowered.add(place)
                     if member >= 0 and ((member, number) in seen or (member, number) in unfenced):
@@ -359,7 +358,7 @@ def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
 
 def _committers(rows: pa.Table) -> set[tuple[int, int]]:
     """Return (member, number) of each commit in these rows (schema `COMMITS`)."""
-    return set(zip(rows["member"].to_pylist(), rows["number"].to_pylist(), strict=True))
+    return set(rows_of(rows, "member", "number"))
 
 
 def _describe_samples(found: pa.Table) -> str:

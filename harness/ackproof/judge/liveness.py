@@ -145,10 +145,7 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
             if spec.record_time
             else ""
         )
-    committed = end.committed.of_partition
-    lag = sum(
-        most - max(committed.get(TopicPartition(topic, number), 0), 0) for topic, number, most in end.ends
-    )
+    lag = sum(end.lags.values())
     batch_s = spec.record_time * min(lag, spec.batch)
     if spec.record_time * lag > spec.settle or batch_s >= one.for_s:
         return f"it is slow: it takes {spec.record_time:g} s a record, and {lag:,} remain"

@@ -32,7 +32,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.removals import EVER, NEVER, Removal, write_removals
+from ackproof.rundir.removals import EVER, NEVER, Removal, write_by_partition
 from ackproof.rundir.timeline import fault_name
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def work_out_removals(run: CaseDir) -> None:
         return
     file = CaseFile.load(run.case_json)
     final = FinalReadFile.load(run.final_read) if run.final_read.exists() else None
-    write_removals(run, removals(Evidence.of_run(run), case_from_json(file.resolved), final).values())
+    found = removals(Evidence.of_run(run), case_from_json(file.resolved), final)
+    write_by_partition(run.removals_json, found.values())
 
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:

@@ -20,7 +20,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.clock import STEP_NS
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.timestamps import TimestampRule, write_timestamps
+from ackproof.rundir.removals import TimestampRule, write_by_partition
 
 _MS: Final = 1_000_000
 _ANYTHING: Final = "command"
@@ -38,7 +38,7 @@ def work_out_timestamps(run: CaseDir) -> None:
     stamps = {client.stamps for client in file.clients if client.kind == "producer"}
     if stamps and None not in stamps:
         evidence, case = Evidence.of_run(run), case_from_json(file.resolved)
-        write_timestamps(run, timestamp_rules(evidence, case, exact=False not in stamps))
+        write_by_partition(run.timestamps_json, timestamp_rules(evidence, case, exact=False not in stamps))
 
 
 def timestamp_rules(evidence: Evidence, case: Case, *, exact: bool) -> Iterator[TimestampRule]:

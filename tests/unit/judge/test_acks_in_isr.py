@@ -14,7 +14,7 @@ from ackproof.judge.checks.isr import check_acks_in_isr
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Says
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.lifelines import NodeLife
+from ackproof.rundir.lifelines import ProcessLife
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome
@@ -55,9 +55,9 @@ def _acked(offset: int, done_ms: int, outcome: Outcome = Outcome.ACKED) -> dict[
 
 class _Lifelines:
     def __init__(self, spans: tuple[tuple[float, float], ...]) -> None:
-        self.life = NodeLife(spans=spans)
+        self.life = ProcessLife(spans=spans)
 
-    def node(self, number: int) -> NodeLife:
+    def node(self, number: int) -> ProcessLife:
         return self.life
 
 

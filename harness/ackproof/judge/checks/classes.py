@@ -24,6 +24,7 @@ from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
 from ackproof.rundir.anomaly_terms import Concern, Inversion, RuledBy
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
@@ -335,9 +336,7 @@ def _begun_late(facts: Facts) -> Iterator[str]:
     rows = facts.batches.filter(wanted).sort_by("first_offset")
     seen: set[tuple[str, int, int]] = set()
     names = ("topic", "partition", "producer_id", "base_sequence", "leader_epoch", "first_offset")
-    for topic, partition, who, sequence, epoch, offset in zip(
-        *(rows[name].to_pylist() for name in names), strict=True
-    ):
+    for topic, partition, who, sequence, epoch, offset in rows_of(rows, *names):
         if (topic, partition, who) not in seen and sequence > 0 and epoch > 0:
             yield (
                 f", and {topic}/{partition} has producer id {who} from sequence {sequence} on, at offset {offset}: the "

@@ -19,6 +19,7 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC, GroupOffsets, OffsetsLog
 from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.ledger import ledger_rows
@@ -372,13 +373,10 @@ def find_forgotten(
     Every coordinator has the commits accepted before the first election, even a deposed one. `commits`, `membership`:
     ledgers of the group. `rest`: its committed offsets at the end. `until`: time of that election, in ns.
     """
-    columns = ("topic", "partition", "offset", "done_ns")
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))
     told: list[tuple[float, bool, TopicPartition, int]] = [
         (done, False, TopicPartition(topic, partition), offset)
-        for topic, partition, offset, done in zip(
-            *(accepted[name].to_pylist() for name in columns), strict=True
-        )
+        for topic, partition, offset, done in rows_of(accepted, "topic", "partition", "offset", "done_ns")
     ]
     assigned: dict[tuple[int, TopicPartition], int] = {}
     for row in membership.sort_by("t_ns").to_pylist():

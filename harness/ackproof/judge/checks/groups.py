@@ -78,13 +78,9 @@ def _ends(group: GroupFacts) -> Iterator[str]:
         one.group == group.name for one in recovery.of_class(Anomaly.STALLED)
     )
     if not end.caught_up and not stalled:
-        behind = sum(
-            end_offset - max(end.committed.of_partition.get(TopicPartition(topic, partition), 0), 0)
-            for topic, partition, end_offset in end.ends
-        )
         yield (
-            f"group {group.name} had not caught up after {end.waited_s:.0f} s: {behind:,} offsets remain; give it more "
-            f"time with settle, more members, or a shorter record_time"
+            f"group {group.name} had not caught up after {end.waited_s:.0f} s: {sum(end.lags.values()):,} offsets "
+            "remain; give it more time with settle, more members, or a shorter record_time"
         )
 
 

@@ -13,6 +13,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import FOLLOWING, PASSING, Anomaly, count_text
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import WindowAudited
@@ -188,7 +189,7 @@ def _whole_findings(facts: Facts) -> Counter[_Finding]:
 
 
 def _findings(table: pa.Table) -> Iterator[_Finding]:
-    yield from (_Finding(*row) for row in zip(*(table[name].to_pylist() for name in _NAMES), strict=True))
+    yield from (_Finding(*row) for row in rows_of(table, *_NAMES))
 
 
 def _found_in(facts: Facts) -> list[list[_Finding]]:
