@@ -64,8 +64,7 @@ def work_out_removals(run: CaseDir) -> None:
     """Remove an older `removals.json` of a run, and write a new one before its audit. Writes none without a
     timeline or a case, as for a ledger of another tool. Raises `BadInput`, OSError or ArrowException for
     facts of a run that cannot be read, OSError if it cannot be written."""
-    if run.removals_json.exists():
-        run.removals_json.unlink()
+    run.removals_json.unlink(missing_ok=True)
     if not run.timeline.exists() or not run.case_json.exists():
         return
     file = CaseFile.load(run.case_json)
@@ -79,10 +78,7 @@ def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Map
     `final`: the final read, which has the log starts; None if the run has none."""
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
-    starts, committed = (
-        {TopicPartition(one.topic, one.partition): one.start for one in read if one.complete}
-        for read in reads
-    )
+    starts, committed = ({one.place: one.start for one in read if one.complete} for read in reads)
     topics = {name: _Topic(evidence, spec, name) for name in spec.topics}
     return {
         place: topics[place.topic].removal(place, starts.get(place, 0), committed.get(place, 0))

@@ -241,7 +241,9 @@ def _count_against(
     """Return the number of findings of a class that lie on none of the `permitting` topics. `count`: all findings of
     the class. Neither number has findings on the partitions `apart`, which have predictions of their own. For a class
     of order, only inversions of acknowledged records count if a topic in `forbidden` is without idempotence."""
-    acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
+    row = TABLE.get(anomaly)
+    acked_only = row is not None and row.ruled_by is RuledBy.ORDER
+    acked_only &= not all(promises.idempotence for promises in forbidden.values())
     if not permitting and not acked_only:
         return count
     wanted = pc.scalar(True)
@@ -302,14 +304,6 @@ def ruling(
     if usual.chance is Chance.IMPOSSIBLE and not demanded and found.explored:
         return Ruling(usual.chance, f"{usual.why}; no way to it was found: {found.why}", found.chance)
     return Ruling(Chance.UNKNOWN, f"the prediction is unknown: {found.why}", found.chance)
-
-
-def _acked_inversions_only(anomaly: str, promises: Promises) -> bool:
-    """Return True if findings of the class count only where both records of an inversion were acknowledged: for
-    classes of order (`RuledBy.ORDER`) without idempotence.
-    """
-    row = TABLE.get(anomaly)
-    return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence
 
 
 def unappended(facts: Facts) -> str:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.group_promises import Condition
-from ackproof.judge.checks.committed import deleted_topics, differing, in_sync_logs
+from ackproof.judge.checks.committed import deleted_topics, differing, first_of, in_sync_logs
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import GroupFacts, read_groups
-from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.judge.opinion import Opinion, agrees, lacks, not_judged
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.committed import OFFSETS_TOPIC, OffsetsLog
 from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent, OffsetsRecord
@@ -126,8 +126,7 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
         if not found and Condition.OPERATOR not in conditions:
             found = dict(_find_strange(group, gone))
         if found:
-            more = f" ({len(found)} partitions)" if len(found) > 1 else ""
-            yield breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
+            yield first_of(found, subject)
         elif in_sync_logs(answer, logs):
             confirmed += len(loose)
     if confirmed:

@@ -80,12 +80,8 @@ def _listed_clients(facts: Facts) -> Iterator[str]:
 
 
 def _processes(facts: Facts) -> Iterator[str]:
-    kills = {
-        fault.number
-        for fault in facts.case.faults
-        if isinstance(fault, KillClient) and fault.client.kind != "service"
-    }
-    asked = any(facts.lifelines.fault_event(number, FaultAsked) is not None for number in kills)
+    kills = _client_kills(facts)
+    asked = any(facts.lifelines.fault_event(fault.number, FaultAsked) is not None for fault in kills)
     for client in facts.clients:
         life = facts.lifelines.client(client.id)
         if client.killed and not KILLED & life.statuses:
@@ -97,6 +93,12 @@ def _processes(facts: Facts) -> Iterator[str]:
     final = [client.id for client in facts.clients if client.kind == "final" and client.killed]
     if final and facts.final_read is not None and facts.final_read.complete:
         yield f"the final reader {final[0]} was killed, and its read calls itself complete"
+
+
+def _client_kills(facts: Facts) -> list[KillClient]:
+    """Return the faults that kill clients; `judge.checks.service` looks at those that kill a service."""
+    kills = (fault for fault in facts.case.faults if isinstance(fault, KillClient))
+    return [fault for fault in kills if fault.client.kind != "service"]
 
 
 # -- ledgers --------------------------------------------------------------------------------------------------------
@@ -219,11 +221,7 @@ def _kills(facts: Facts) -> Iterator[str]:
     with another pid or did not end then, and, if no kill failed or missed, for each killed client of case.json that no
     fault names."""
     named: set[str] = set()
-    kills = [
-        fault
-        for fault in facts.case.faults
-        if isinstance(fault, KillClient) and fault.client.kind != "service"  # `judge.checks.service`
-    ]
+    kills = _client_kills(facts)
     for fault in kills:
         confirmed = facts.lifelines.fault_event(fault.number, FaultConfirmed)
         if confirmed is None or not isinstance(confirmed.what, FaultConfirmed):
