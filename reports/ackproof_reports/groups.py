@@ -20,7 +20,7 @@ from ackproof.rundir.ledger import parts
 from ackproof.rundir.lifelines import Lifelines
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, struck_faults
-from ackproof_reports.incidents import Incident, MemberLife
+from ackproof_reports.group_story import Incident, MemberLife
 from ackproof_reports.loading import CaseView
 from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, ShownTime, draw_lanes
 from ackproof_reports.wording import joined, number, number_range, one_line, plural
