@@ -70,8 +70,7 @@ def prepare_audit(runs: Iterable[Path]) -> None:
     from pyarrow import ArrowException
 
     from ackproof.judge.groups import work_out_group_plans
-    from ackproof.judge.removal import work_out_removals  # Arrow
-    from ackproof.judge.timestamps import work_out_timestamps
+    from ackproof.judge.removal import work_out_removals, work_out_timestamps  # Arrow
 
     for run in runs:
         for work_out in (work_out_removals, work_out_timestamps, work_out_group_plans):

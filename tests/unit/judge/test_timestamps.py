@@ -20,7 +20,7 @@ from ackproof.faults.disks.flip_bits import FlipBits
 from ackproof.faults.planned.topics import SetConfig
 from ackproof.judge import prepare_audit
 from ackproof.judge.facts import Facts
-from ackproof.judge.timestamps import timestamp_rules
+from ackproof.judge.removal import timestamp_rules
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
