@@ -12,7 +12,7 @@ It reads run directories through `ackproof.rundir` and `ackproof.quantities`. Th
     stories        conformance.json and ledgers → what took each lost record
     mechanics      samples, conformance.json, replicas.json → what each replica had, what was cut of it
     recovery       times after faults and their spread, metrics of the nodes
-    groups         consumer groups: counts, a lane per member; incidents: what happened to a member
+    groups         consumer groups: counts, a lane per member
     expectations   what was expected, of one run and over repeats
     evidence       what the judge weighed
     reference      the run compared with its prediction and simulation; counterexamples
@@ -20,7 +20,7 @@ It reads run directories through `ackproof.rundir` and `ackproof.quantities`. Th
     answer         the one sentence; cells: cases on the axes of their matrix; wording: numbers and times in words
     picture        data of the charts, lanes of bars; views, embedding, page → report.html
     summaries      junit.xml and summary.md; gate: several Kafka versions in one summary
-    one_record     `ackproof explain`: one record through all files; group_story: in consumer groups
+    one_record     `ackproof explain`: one record through all files; group_story: in consumer groups, and its members
     story          page of `ackproof explore`; comparison_pages: pages of `compare`, `trend` and `claims`
 """
 

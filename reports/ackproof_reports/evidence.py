@@ -20,20 +20,10 @@ _WAITED: Final = 0.5
 _DEATHS: Final = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
 _MOST_TEXTS: Final = 5
 _COHERENCE: Final = (
-    *(
-        "course",
-        "settings",
-        "processes",
-        "ended nodes",
-        "clients",
-        "rows",
-        "leader epochs",
-        "disks",
-        "transactions",
-    ),
-    *("watching", "scrapes", "rounds", "ground", "metadata log", "departures", "changes", "looks"),
-    *("high watermarks", "reader epochs"),
-)
+    "course", "settings", "processes", "ended nodes", "clients", "rows", "leader epochs", "disks", "transactions",
+    "watching", "scrapes", "rounds", "ground", "metadata log", "departures", "changes", "looks", "high watermarks",
+    "reader epochs",
+)  # fmt: skip
 """Checks of the judge that compare files of one run with each other."""
 
 

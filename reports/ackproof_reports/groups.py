@@ -20,7 +20,7 @@ from ackproof.rundir.ledger import parts
 from ackproof.rundir.lifelines import Lifelines
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, struck_faults
-from ackproof_reports.incidents import Incident, MemberLife
+from ackproof_reports.group_story import Incident, MemberLife
 from ackproof_reports.loading import CaseView
 from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, ShownTime, draw_lanes
 from ackproof_reports.wording import joined, number, number_range, one_line, plural
@@ -102,12 +102,7 @@ class GroupPage:
         text (`orders/0 by 12`); '' if it had committed all, or if its state at the end is unknown."""
         if self.end is None:
             return ""
-        committed = self.end.committed.of_partition
-        lags = [
-            (f"{topic}/{partition}", high - committed.get(TopicPartition(topic, partition), 0))
-            for topic, partition, high in self.end.ends
-        ]
-        return joined([f"{place} by {number(lag)}" for place, lag in lags if lag > 0])
+        return joined([f"{place} by {number(lag)}" for place, lag in self.end.lags.items() if lag > 0])
 
 
 def group_pages(

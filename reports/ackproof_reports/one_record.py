@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +28,8 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, GROUP_FINDINGS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
-from ackproof_reports.group_story import GroupStories
+from ackproof_reports.group_story import GroupStories, read_matching
 from ackproof_reports.mechanics import Row, ended, on_disk
-from ackproof_reports.rows import read_matching
 from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
@@ -47,8 +46,7 @@ _NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
 _FINAL: Final = (ReadPhase.FINAL, ReadPhase.FINAL_COMMITTED)
 
 
-@dataclass(frozen=True)
-class RecordId:
+class RecordId(NamedTuple):
     """Identity of a record: the number of its producer, and the sequence number that this producer gave it."""
 
     producer: int
@@ -65,8 +63,7 @@ class RecordId:
         return f"record {self.seq} of producer {self.producer}"
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """A position in a log: an offset of a partition."""
 
     topic: str
@@ -195,7 +192,7 @@ def _read_rows(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
         batches=_batches(run, spots) if run.replica_batches.exists() else None,
         events=events,
         replay=ConformanceFile.load(run.conformance_json) if run.conformance_json.exists() else None,
-        groups=GroupStories(run, Lifelines.of_events(events), {(who.producer, who.seq) for who in whom}),
+        groups=GroupStories(run, Lifelines.of_events(events), whom),
     )
 
 
@@ -233,7 +230,7 @@ def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list
 def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
     attempts, reads = known.attempts[who], known.reads[who]
     places = dict.fromkeys(TopicPartition(row["topic"], row["partition"]) for row in (*attempts, *reads))
-    in_groups = list(known.groups.moments((who.producer, who.seq)))
+    in_groups = list(known.groups.moments(who))
     moments = [*_sent(attempts), *_read(reads), *in_groups]
     live = [row for row in reads if row["phase"] not in _FINAL]
     early = [t_ns for t_ns, _ in (*_sent(attempts), *_read(live), *in_groups)]
@@ -290,8 +287,7 @@ def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
         if known.batches is not None:
             yield on_disk(known.batches, spot)
             yield from ended(known.batches, spot)
-    spots = [(spot.topic, spot.partition, spot.offset) for spot in _spots(attempts, reads)]
-    yield from known.groups.facts((who.producer, who.seq), spots)
+    yield from known.groups.facts(who, _spots(attempts, reads))
     classes = dict.fromkeys(_class_text(row) for row in known.classes[who])
     if run.audit_json.exists():
         counted = f"counts it as {', '.join(classes)}" if classes else "finds nothing wrong with it"
@@ -332,7 +328,7 @@ def _causes(
     epochs = {row["leader_epoch"] for row in reads if row["leader_epoch"] >= 0}
     for spot in _spots(attempts, reads):
         for cut in replay.truncations:
-            if (cut.topic, cut.partition) == (spot.topic, spot.partition) and (
+            if (cut.topic, cut.partition) == spot[:2] and (
                 cut.from_offset <= spot.offset < cut.to_offset and (not epochs or cut.old_epoch in epochs)
             ):
                 yield (
@@ -343,7 +339,7 @@ def _causes(
         if one.producer == who.producer and one.first_seq <= who.seq <= one.last_seq:
             yield f"what took it: {one.why or 'no observed step explains it'}"
     for open_ in replay.unexplained:
-        if (open_.producer, open_.seq) == (who.producer, who.seq):
+        if (open_.producer, open_.seq) == who:
             yield f"not explained: {open_.why}"
     for row in attempts:
         for gone in replay.deletions:

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.model import ConformanceFile
@@ -165,9 +166,7 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
     lost = rows.filter(told_of).slice(0, min(most, MOST_STORIES))
     whom = [
         RecordId(producer, seq)
-        for producer, seq in zip(
-            *(lost.column(name).to_pylist() for name in ("producer", "seq")), strict=True
-        )
+        for producer, seq in rows_of(lost, "producer", "seq")
         if producer >= 0 and seq >= 0
     ]
     if not whom or not parts(run.produced):
@@ -223,8 +222,7 @@ _Where = tuple[str, int, int]
 def _each(rows: pa.Table, which: list[int]) -> Iterator[tuple[int, tuple[int, int], _Where]]:
     """Yield (index, (producer, seq), (topic, partition, offset)) for each of the rows with the indices `which`."""
     taken = rows.take(pa.array(which, pa.int64()))
-    columns = (taken.column(name).to_pylist() for name in ("producer", "seq", *_PLACE))
-    for row, producer, seq, *place in zip(which, *columns, strict=True):
+    for row, (producer, seq, *place) in zip(which, rows_of(taken, "producer", "seq", *_PLACE), strict=True):
         yield row, (producer, seq), (place[0], place[1], place[2])
 
 

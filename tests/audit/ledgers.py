@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.removals import TimestampRule, write_by_partition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
-from ackproof.rundir.timestamps import TimestampRule, write_timestamps
 
 
 def produced_table(rows):
@@ -103,7 +103,7 @@ def write_case(directory: Path, clients, ended=()) -> None:
 
 def write_stamps(directory: Path, stamps) -> None:
     rules = [TimestampRule(*place, *rule) for place, rule in stamps.items()]
-    write_timestamps(CaseDir(directory), rules)
+    write_by_partition(CaseDir(directory).timestamps_json, rules)
 
 
 def findings_of(directory: Path):

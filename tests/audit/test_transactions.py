@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.audit.units import Limits
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.removals import EVER, Removal, write_removals
+from ackproof.rundir.removals import EVER, Removal, write_by_partition
 
 from .ledgers import findings_of, write_case, write_ledger
 from .local import audited
@@ -324,7 +324,7 @@ def test_a_torn_part_of_the_table_is_set_aside(count, keep) -> None:
 def _removed(start: int, **more: int):
     """Retention let the log begin there."""
     removal = Removal("t", 0, log_start=start, expired_until_ns=EVER, expired_why="retention.ms 1", **more)
-    return lambda directory: write_removals(CaseDir(directory), [removal])
+    return lambda directory: write_by_partition(CaseDir(directory).removals_json, [removal])
 
 
 @pytest.mark.parametrize("start", [2, 3])
@@ -353,6 +353,6 @@ def test_what_is_not_old_enough_is_lost_below_the_start_too(count) -> None:
         THREE,
         reads,
         [transaction(0, COMMITTED)],
-        change=lambda directory: write_removals(CaseDir(directory), [removal]),
+        change=lambda directory: write_by_partition(CaseDir(directory).removals_json, [removal]),
     )
     assert counts == {"expired": 1, "lost": 1, "vanished": 1, "torn-transaction": 1}

@@ -14,9 +14,10 @@ from ackproof.cli.main import main_code
 from ackproof.experiment.kafka import DEFAULT
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.committed import CommittedFile
+from ackproof.rundir.document import read_lines
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
-from ackproof.rundir.observed import read_starts
+from ackproof.rundir.observed import CommittedStart
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 
@@ -62,7 +63,7 @@ def test_a_coordinator_that_forgets_or_changes_commits_is_found(tmp_path: Path) 
     healthy, forgets, adds = (CaseDir(batch.path / entry.run) for entry in entries)
 
     (group,) = CommittedFile.load(healthy.committed).groups
-    (start,) = read_starts(healthy.starts("r1"))
+    (start,) = read_lines(healthy.starts("r1"), CommittedStart)
     assert group.group == start.group == "ackproof-r0"
     assert 0 < start.offsets[0][2] < group.of_partition[ORDERS]
     said = VerdictFile.load(healthy.verdict_json).witnesses

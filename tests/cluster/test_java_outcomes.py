@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.client import JAVA
-from ackproof.rundir.guarantees import LIBRARIES, Appended, Resend, definite_codes
+from ackproof.rundir.guarantees import DEFINITE_CODES, LIBRARIES, Appended, Resend
 from ackproof.rundir.outcome import Outcome
 from mock_kafka import PRODUCE, Load, Loads, MockKafka, mock_kafka_for_java, stored
 
@@ -56,7 +56,7 @@ def test_without_retries_each_error_is_reported_and_is_definite_as_the_table_say
     rows = run.produced().to_pylist()
     assert [row["error"] for row in rows[: len(codes) + 1]] == [*codes, 0]
     found = reported(run)
-    assert {code for code, outcome in found.items() if outcome is Outcome.FAILED} == definite_codes(JAVA)
+    assert {code for code, outcome in found.items() if outcome is Outcome.FAILED} == DEFINITE_CODES[JAVA]
     acked = {row["offset"] for row in rows if row["outcome"] == Outcome.ACKED}
     assert len(stored(kafka, run.topics)) == len(acked) == len(rows) - len(codes)
 

@@ -138,6 +138,7 @@ def planted_group(**changes: Any) -> PlantedGroups:
 
 def ruled(run: Run, anomaly: str) -> tuple[Chance, str]:
     """Return the ruling on a class, and the sentence of its opinion; '' if it is allowed."""
-    (one,) = judge_class(run.facts(), anomaly)
-    texts = [opinion.text for opinion in opinions_on_groups([one])]
-    return one.ruling.chance, texts[0] if texts else ""
+    ((name, one),) = judge_class(run.facts(), anomaly)
+    texts = [opinion.text for opinion in opinions_on_groups([(name, one)])]
+    chance = {True: Chance.IMPOSSIBLE, False: Chance.POSSIBLE, None: Chance.UNKNOWN}[one.forbidden]
+    return chance, texts[0] if texts else ""

@@ -21,8 +21,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
 from ackproof.rundir.payload_bulk import as_int64, content_sum
-from ackproof.rundir.removals import Removal
-from ackproof.rundir.timestamps import TimestampRule
+from ackproof.rundir.removals import Removal, TimestampRule
 
 OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}
 

@@ -26,7 +26,7 @@ from ackproof.ledgers.load import (
 from ackproof.ledgers.rows import Array, Bools, Ints, Rows, concat_rows, group_starts
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.arrow import text_array, to_arrow, to_numpy
+from ackproof.rundir.arrow import rows_of, text_array, to_arrow, to_numpy
 from ackproof.rundir.groups import GroupPlan, MembershipEvent
 from ackproof.rundir.partition import TopicPartition
 
@@ -176,8 +176,8 @@ class GroupSources:
         found = [
             Event(t_ns, member, event, member_id, generation, TopicPartition(topic, partition), start, offset)
             for batch in self.batches(self.membership, (*of_member, *of_place))
-            for t_ns, member, event, member_id, generation, topic, partition, start, offset in zip(
-                *(batch[name].to_pylist() for name in (*of_member, *of_place)), strict=True
+            for t_ns, member, event, member_id, generation, topic, partition, start, offset in rows_of(
+                batch, *of_member, *of_place
             )
         ]
         return sorted(found, key=lambda event: event.t_ns)

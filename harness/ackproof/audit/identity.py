@@ -38,8 +38,7 @@ from ackproof.rundir.arrow import append_numbers
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
-from ackproof.rundir.removals import Removal
-from ackproof.rundir.timestamps import TimestampRule
+from ackproof.rundir.removals import Removal, TimestampRule
 
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}

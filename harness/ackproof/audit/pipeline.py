@@ -67,8 +67,7 @@ from ackproof.base.errors import AuditFailed, BadInput
 from ackproof.ledgers.directory import Ledger, Rejected, examine_directory
 from ackproof.ledgers.load import UnreadablePart, UntrustedStatistics
 from ackproof.ledgers.transactions import TransactionFiles, examine_transactions
-from ackproof.rundir.removals import read_removals
-from ackproof.rundir.timestamps import read_timestamps
+from ackproof.rundir.removals import Removal, TimestampRule, read_by_partition
 from ackproof.rundir.windows import WindowFile
 from ackproof.spark.job import Edge, Key, Progress
 
@@ -217,8 +216,8 @@ def _target(
         transactions=transactions,
         deleted=collect_deleted(windows, ledger),
         keys=ledger.keys,
-        removals=read_removals(job.outputs.case),
-        timestamps=read_timestamps(job.outputs.case),
+        removals=read_by_partition(job.outputs.case.removals_json, Removal),
+        timestamps=read_by_partition(job.outputs.case.timestamps_json, TimestampRule) or {},
     )
 
 

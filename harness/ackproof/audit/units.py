@@ -39,9 +39,8 @@ from ackproof.ledgers.transactions import NO_TRANSACTIONS, TransactionFiles, Tra
 from ackproof.rundir import storage
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Keys
-from ackproof.rundir.removals import Removal
+from ackproof.rundir.removals import Removal, TimestampRule
 from ackproof.rundir.schema import SERIES
-from ackproof.rundir.timestamps import TimestampRule
 
 if TYPE_CHECKING:
     from ackproof.audit.group_units import GroupUnit

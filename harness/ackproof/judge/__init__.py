@@ -15,7 +15,7 @@ from ackproof.base.errors import BadInput
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.documents import CaseFile, ExpectationJudged, JudgedOpinion, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.outcome import Says, Verdict
 
 __all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "measure_expected", "prepare_audit"]
 
@@ -59,7 +59,7 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     reasons = not_as_written(run)
     if not reasons:
         return None
-    opinions = tuple(JudgedOpinion(check="seal", kind="lacks", text=reason) for reason in reasons)
+    opinions = tuple(JudgedOpinion(check="seal", kind=Says.LACKS, text=reason) for reason in reasons)
     verdict = VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=reasons, opinions=opinions)
     verdict.save(run.verdict_json)
     return verdict
@@ -73,9 +73,8 @@ def prepare_audit(runs: Iterable[Path]) -> None:
     """
     from pyarrow import ArrowException
 
-    from ackproof.judge.group_plans import work_out_group_plans
-    from ackproof.judge.removal import work_out_removals  # Arrow
-    from ackproof.judge.timestamps import work_out_timestamps
+    from ackproof.judge.groups import work_out_group_plans
+    from ackproof.judge.removal import work_out_removals, work_out_timestamps  # Arrow
 
     for run in runs:
         for work_out in (work_out_removals, work_out_timestamps, work_out_group_plans):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from ackproof.experiment.promises import id_expiry_ms, settings_in_force
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.anomaly_terms import Inversion
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.guarantees import LIBRARIES, Excuse, Resend
 from ackproof.rundir.ledger import ledger_rows, parts
 from ackproof.rundir.outcome import Outcome
@@ -154,7 +155,7 @@ def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[K
         times[row["producer"]].append(row["done_ns"])
     return frozenset(
         (producer, seq)
-        for producer, seq, sent_ns, done_ns, _ in _rows(table, names)
+        for producer, seq, sent_ns, done_ns, _ in rows_of(table, *names)
         if (producer, seq) in keys
         # an attempt that was never reported was in flight for ever
         and _has_between(times[producer], sent_ns, done_ns + _REPORTED_NS if done_ns >= 0 else np.inf)
@@ -274,8 +275,7 @@ class _Log:
         longest = mine["node"][int(np.argmax(mine["last_offset"].to_numpy()))].as_py()
         mine = facts.logs.of_replica(place, longest).sort_by("first_offset")
         self._first = mine["first_offset"].to_numpy()
-        columns = [mine[name].to_pylist() for name in _Batch._fields]
-        self._batches = [_Batch(*row) for row in zip(*columns, strict=True)]
+        self._batches = [_Batch(*row) for row in rows_of(mine, *_Batch._fields)]
 
     def _index(self, offset: int) -> int:
         index = int(np.searchsorted(self._first, offset, side="right")) - 1
@@ -301,7 +301,7 @@ def _findings(facts: Facts, anomaly: str) -> Mapping[TopicPartition, Counter[Key
     names = ["topic", "partition", "producer", "seq", "detail"]
     table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)
-    for topic, partition, producer, seq, detail in _rows(table, names):
+    for topic, partition, producer, seq, detail in rows_of(table, *names):
         if anomaly != Anomaly.REORDERED or detail == Inversion.BOTH_ACKED:
             found[TopicPartition(topic, partition)][producer, seq] += 1
     return found
@@ -318,7 +318,7 @@ def _attempts(
     names = ["topic", "partition", "producer", "seq", "sent_ns", "done_ns"]
     wanted = pc.field("seq").isin(sorted({seq for mine in keys.values() for _, seq in mine}))
     table = storage.read_rows(parts(facts.run.produced), names, wanted, PRODUCED)
-    for topic, partition, producer, seq, sent_ns, done_ns in _rows(table, names):
+    for topic, partition, producer, seq, sent_ns, done_ns in rows_of(table, *names):
         if (place := TopicPartition(topic, partition)) in found:
             found[place][producer, seq] = _Attempt(sent_ns, done_ns)
     return found
@@ -330,14 +330,10 @@ def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Ma
     found: dict[Key, list[int]] = defaultdict(list)
     rows = facts.final_rows.read_partition(place)
     rows = rows.filter(pc.is_in(rows["seq"], pa.array(sorted({seq for _, seq in keys}), pa.int64())))
-    for producer, seq, offset in _rows(rows, ["producer", "seq", "offset"]):
+    for producer, seq, offset in rows_of(rows, "producer", "seq", "offset"):
         if (producer, seq) in keys:
             found[producer, seq].append(offset)
     return {key: sorted(offsets) for key, offsets in found.items()}
-
-
-def _rows(table: object, names: Sequence[str]) -> Iterator[tuple]:  # type: ignore[type-arg]
-    return zip(*(table[name].to_pylist() for name in names), strict=True)  # type: ignore[index]
 
 
 def _resend_after_s(case: Case) -> float:

@@ -20,7 +20,7 @@ from ackproof.judge.removal import GONE, count_expired_apart, removals
 from ackproof.judge.starved import calm, quiet
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
-from ackproof.quantities.evidence import Evidence, by_zookeeper, is_unanswered, planned_partitions
+from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Answer, Ask
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
@@ -37,7 +37,7 @@ from ackproof.rundir.observed import Pulse, RecoveryFile, read_pulses
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import Removal
 from ackproof.rundir.schema import FINDINGS
-from ackproof.rundir.timeline import FaultAsked, read_timeline
+from ackproof.rundir.timeline import FaultAsked
 from ackproof.rundir.windows import WindowFile, read_windows
 
 _UNMARKED: Final = re.compile(
@@ -68,18 +68,8 @@ class Facts(Evidence):
         """Return the facts of an audited, predicted and replayed run. Raises `BadInput` for a required file
         that is missing, and `BadInput`, OSError or ArrowException for one that cannot be read."""
         file = CaseFile.load(run.case_json)
-        events, whole = read_timeline(run.timeline)
-        facts = cls(
-            run=run,
-            backend=file.backend,
-            environment=file.environment,
-            clients=file.clients,
-            wall_ns=file.wall_ns,
-            zookeeper=by_zookeeper(file),
-            unanswered=is_unanswered(file),
-            planned=planned_partitions(file),
-            events=tuple(events),
-            timeline_whole=whole,
+        facts = cls.of_run(
+            run,
             audit=AuditFile.load(run.audit_json),
             case=case_from_json(file.resolved),
             replay=ConformanceFile.load(run.conformance_json),

@@ -1,5 +1,5 @@
 """Consumer groups of a run as the judge sees them: the conditions that hold for each, and the ruling on each
-of its classes.
+of its classes; before the audit, what it must know of the case's groups (`groups-plan.json`).
 
 A finding counts against Kafka only if the table of promises (`experiment.group_promises`) forbids its class
 under all conditions that hold. Conditions are facts of the run. In doubt, a condition counts as holding.
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.experiment.case import Case
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.group_promises import Condition, conditions_of, rule_group
+from ackproof.experiment.kafka import line_of
 from ackproof.experiment.promises import Promises, Ruling
 from ackproof.faults.groups.kinds import ResetOffsets
 from ackproof.judge.checks.committed import (
@@ -32,29 +34,36 @@ from ackproof.judge.checks.committed import (
 )
 from ackproof.judge.checks.service import why_unread
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, breaks, stays_open
+from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import TABLE, Anomaly, count_text
-from ackproof.rundir.arrow import group_rows
+from ackproof.rundir.arrow import group_rows, rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC
-from ackproof.rundir.documents import ClassJudgement, GroupCounts
+from ackproof.rundir.documents import CaseFile, ClassJudgement, GroupCounts
 from ackproof.rundir.groups import (
     COMMITS,
     MEMBERSHIP,
     OFFSETS_LOG,
     CommitResult,
     GroupEnd,
+    GroupPlan,
+    GroupsPlanFile,
     LogDecision,
     MembershipEvent,
     OffsetsRecord,
 )
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
-from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedGroupClass
+from ackproof.rundir.model import Chance, PredictedGroupClass
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import GROUP_FINDINGS
 
 _SAMPLES: Final = 3
 _EVERY: Final = pc.scalar(True)
+_ASSIGNMENT_EPOCHS: Final = (4, 3)
+"""First release line that compares a commit with the epoch of the partition's assignment: class ConsumerGroup,
+`createAssignmentEpochValidator`."""
 _FORGERS: Final = frozenset({"answer_request"})
 """Kinds of faults that answer requests in the place of a broker: an accepted commit may never have reached one."""
 
@@ -244,8 +253,7 @@ class GroupFacts:
         key = ["node", "topic", "partition"]
         for (_, topic, partition), rows in group_rows(self.read_log(), key).items():
             place, last, seen = TopicPartition(str(topic), int(str(partition))), -1, set()
-            columns = (rows[name].to_pylist() for name in ("offset", "member", "number"))
-            for offset, member, number in zip(*columns, strict=True):
+            for offset, member, number in rows_of(rows, "offset", "member", "number"):
                 if 0 <= offset < last:
                     lowered.add(place)
                     if member >= 0 and ((member, number) in seen or (member, number) in unfenced):
@@ -288,32 +296,8 @@ def refine(usual: Ruling, found: PredictedGroupClass | None) -> Ruling:
     return usual
 
 
-@dataclass(frozen=True)
-class GroupJudgement:
-    """The ruling on one anomaly class for one group, with its findings. `samples`: the first findings, in words."""
-
-    group: str
-    anomaly: str
-    count: int
-    ruling: Ruling
-    samples: str = ""
-
-    @property
-    def judgement(self) -> ClassJudgement:
-        """The ruling in the form of an entry of `verdict.json`."""
-        return ClassJudgement(
-            anomaly=self.anomaly,
-            count=self.count,
-            forbidden=self.ruling.forbidden,
-            why=self.ruling.why,
-            predicted=self.ruling.predicted or "",
-            group=self.group,
-        )
-
-    @property
-    def text(self) -> str:
-        at = f" ({self.samples})" if self.samples else ""
-        return f"group {self.group}: {count_text(self.count, self.anomaly)}{at}"
+GroupJudgement: TypeAlias = tuple[str, ClassJudgement]
+"""A group with its findings of one anomaly class, the first of them, in words; and the ruling on them."""
 
 
 def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
@@ -330,8 +314,19 @@ def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
             (one for one in facts.prediction.groups if (one.group, one.anomaly) == (group.name, anomaly)),
             None,
         )
-        samples = _describe_samples(group.find_samples(anomaly)) if count else ""
-        found.append(GroupJudgement(group.name, anomaly, count, refine(usual, predicted), samples))
+        ruling, name = refine(usual, predicted), f"group {group.name}"
+        if count:
+            samples = _describe_samples(group.find_samples(anomaly))
+            name += f": {count_text(count, anomaly)}" + (f" ({samples})" if samples else "")
+        judgement = ClassJudgement(
+            anomaly=anomaly,
+            count=count,
+            forbidden=ruling.forbidden,
+            why=ruling.why,
+            predicted=ruling.predicted or "",
+            group=group.name,
+        )
+        found.append((name, judgement))
     return found
 
 
@@ -341,36 +336,35 @@ def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> Class
 
     Findings that belong to no group leave the class undecided, unless it is forbidden.
     """
-    mine = [one for one in judged if one.count] or list(judged)
+    mine = [(name, one) for name, one in judged if one.count] or list(judged)
     if not mine:
         why = "the audit counted it for no group"
         chance = Chance.UNKNOWN if count else ""
         return ClassJudgement(anomaly=anomaly, count=count, forbidden=None, why=why, predicted=chance)
-    worst = max(mine, key=lambda one: GRAVEST_FIRST.index(one.ruling.chance)).ruling
-    forbidden, predicted = worst.forbidden, worst.predicted or ""
-    if count > sum(one.count for one in judged) and forbidden is not True:
+    worst = max((one for _, one in mine), key=lambda one: (False, None, True).index(one.forbidden))
+    forbidden, predicted = worst.forbidden, worst.predicted
+    if count > sum(one.count for _, one in judged) and forbidden is not True:
         forbidden, predicted = None, Chance.UNKNOWN
-    why = "; ".join(f"{one.text if one.count else f'group {one.group}'}: {one.ruling.why}" for one in mine)
+    why = "; ".join(f"{name}: {one.why}" for name, one in mine)
     return ClassJudgement(anomaly=anomaly, count=count, forbidden=forbidden, why=why, predicted=predicted)
 
 
 def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) for each group and class with findings that is forbidden, and an
     `open` opinion (undecided) for each that is neither forbidden nor allowed."""
-    for one in judged:
-        if not one.count:
-            continue
-        how = partial(Opinion, subject=one.anomaly, numbers={"count": one.count})
-        if one.ruling.chance is Chance.IMPOSSIBLE:
-            text, proven = f"{one.text}. Forbidden: {one.ruling.why}", TABLE[one.anomaly].proves
-            yield how(Says.BREAKS, text, proven=proven)
-        elif one.ruling.chance is Chance.UNKNOWN:
-            yield how(Says.OPEN, f"{one.text}. Neither forbidden nor allowed: {one.ruling.why}")
+    for name, one in judged:
+        subject, numbers = one.anomaly, {"count": one.count}
+        if one.count and one.forbidden:
+            text, proven = f"{name}. Forbidden: {one.why}", TABLE[subject].proves
+            yield breaks(text, proven=proven, subject=subject, numbers=numbers)
+        elif one.count and one.forbidden is None:
+            text = f"{name}. Neither forbidden nor allowed: {one.why}"
+            yield stays_open(text, subject=subject, numbers=numbers)
 
 
 def _committers(rows: pa.Table) -> set[tuple[int, int]]:
     """Return (member, number) of each commit in these rows (schema `COMMITS`)."""
-    return set(zip(rows["member"].to_pylist(), rows["number"].to_pylist(), strict=True))
+    return set(rows_of(rows, "member", "number"))
 
 
 def _describe_samples(found: pa.Table) -> str:
@@ -385,3 +379,33 @@ def _describe_samples(found: pa.Table) -> str:
 def _describe_reset(row: Mapping[str, object]) -> str:
     where = f"{row['topic']}/{row['partition']}"
     return f"g{row['member']} went from {row['from_offset']} to {row['offset']} of {where} ({row['why']})"
+
+
+def work_out_group_plans(run: CaseDir) -> None:
+    """Write `groups-plan.json` of a run before its audit: the settings of each consumer group that the audit needs
+    (`GroupPlan`). An older file is removed first. Writes none if the run has no case, or the case has no consumer
+    groups.
+
+    Raises `BadInput` for facts of a run that cannot be read, OSError if the file cannot be written.
+    """
+    run.groups_plan.unlink(missing_ok=True)
+    if not run.case_json.exists():
+        return
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    if case.planned.workload.groups:
+        plans = tuple(_plan_group(case, name) for name in case.planned.workload.groups)
+        GroupsPlanFile(groups=plans).save(run.groups_plan)
+
+
+def _plan_group(case: Case, name: str) -> GroupPlan:
+    workload = case.planned.workload
+    spec = workload.groups[name]
+    return GroupPlan(
+        group=name,
+        topics=case.planned.input_of(name),
+        commit=spec.commit,
+        isolation=spec.isolation,
+        output=spec.output or "",
+        committed_read=spec.isolation == "read_committed" and workload.producers.transaction_size is not None,
+        assignment_epochs=any(line_of(build.version).number >= _ASSIGNMENT_EPOCHS for build in case.builds),
+    )

@@ -13,6 +13,7 @@ from typing import Final
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
+from ackproof.judge.checks.committed import broker_values
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
 from ackproof.rundir.anomalies import Anomaly
@@ -75,7 +76,7 @@ def excuse(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
             return f"broker {down[0]}, to which it moves, does not run"
         case Anomaly.STALLED:
             return _of_stalled(facts, one)
-        case Anomaly.HANGING_TRANSACTION if _elected_uncleanly(facts, one.place):
+        case Anomaly.HANGING_TRANSACTION if facts.metadata_log.elected_uncleanly(one.place):
             return (
                 "an unclean election took its marker, which unclean.leader.election.enable allows (KAFKA-20716): "
                 "readers at read_committed stand still there until the transaction is aborted by hand"
@@ -147,10 +148,7 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
             if spec.record_time
             else ""
         )
-    committed = end.committed.of_partition
-    lag = sum(
-        most - max(committed.get(TopicPartition(topic, number), 0), 0) for topic, number, most in end.ends
-    )
+    lag = sum(end.lags.values())
     batch_s = spec.record_time * min(lag, spec.batch)
     if spec.record_time * lag > spec.settle or batch_s >= one.for_s:
         return f"it is slow: it takes {spec.record_time:g} s a record, and {lag:,} remain"
@@ -190,8 +188,7 @@ def _list_needed(
 
 def _find_strictest(facts: Facts, setting: str) -> int:
     """Return the greatest value that the experiment gives a broker for a setting; 1 if it gives none."""
-    cluster = facts.case.experiment.cluster
-    return max(int(config.get(setting, "1")) for config in (cluster.config, *cluster.broker_config.values()))
+    return max([1, *map(int, broker_values(facts.case, setting))])
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
@@ -206,11 +203,6 @@ def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
         node for node, life in facts.lifelines.nodes.items() if any(t_ns < over for t_ns in life.killed_ns)
     }
     return last if set(last) <= killed else ()
-
-
-def _elected_uncleanly(facts: Facts, place: TopicPartition) -> bool:
-    log = facts.metadata_log
-    return place in log.states and any(clean is False for _, clean in log.elections(place))
 
 
 def machine_is_starved(facts: Facts, anomaly: str) -> str:

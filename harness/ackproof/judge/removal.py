@@ -1,9 +1,14 @@
-"""Removals that may have hit acknowledged records of each partition: derived here once, for the audit and the judge.
+"""What may have removed acknowledged records of each partition, and the timestamps that its records may have: derived
+here once, from the settings, faults and clocks of a run, for the audit and the judge.
 
 Retention deletes segments whose newest timestamp is older than `retention.ms` by the broker's own clock, and the oldest
 segments while the rest still has `retention.bytes` (UnifiedLog.deleteOldSegments). Compaction replaces a record by a
 later record with its key, below the active segment (LogCleanerManager.cleanableOffsets). A missing record that no
 setting in force explains stays lost.
+
+With CreateTime a broker stores the producer's timestamp, with LogAppendTime the time of the leader's append
+(LogValidator). Most producers set each timestamp from the time of the produce call, which the ledger has. For those at
+full speed without keys or identities the client library sets it, at that call (`ProducerSettings.stamps`).
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import InForce, settings_in_force
@@ -32,7 +38,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.removals import EVER, NEVER, Removal, write_removals
+from ackproof.rundir.removals import EVER, NEVER, Removal, TimestampRule, write_by_partition
 from ackproof.rundir.timeline import fault_name
 
 if TYPE_CHECKING:
@@ -40,6 +46,9 @@ if TYPE_CHECKING:
 
 GONE: Final = (Anomaly.LOST, Anomaly.VANISHED)
 """Classes in which audits of older versions count expired records."""
+_MS: Final = 1_000_000
+_ANYTHING: Final = "command"
+"""Kind of faults that run a user's command, which may change topics and clocks."""
 
 
 class _Period(NamedTuple):
@@ -67,13 +76,13 @@ def work_out_removals(run: CaseDir) -> None:
     Writes none without a timeline or a case, which ledgers of other tools lack. Raises `BadInput`, OSError or
     ArrowException for facts of a run that cannot be read, OSError if the file cannot be written.
     """
-    if run.removals_json.exists():
-        run.removals_json.unlink()
+    run.removals_json.unlink(missing_ok=True)
     if not run.timeline.exists() or not run.case_json.exists():
         return
     file = CaseFile.load(run.case_json)
     final = FinalReadFile.load(run.final_read) if run.final_read.exists() else None
-    write_removals(run, removals(Evidence.of_run(run), case_from_json(file.resolved), final).values())
+    found = removals(Evidence.of_run(run), case_from_json(file.resolved), final)
+    write_by_partition(run.removals_json, found.values())
 
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
@@ -81,10 +90,7 @@ def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Map
     `final`: the final read, which has the log starts; None if the run has none."""
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
-    starts, committed = (
-        {TopicPartition(one.topic, one.partition): one.start for one in read if one.complete}
-        for read in reads
-    )
+    starts, committed = ({one.place: one.start for one in read if one.complete} for read in reads)
     topics = {name: _Topic(evidence, spec, name) for name in spec.topics}
     return {
         place: topics[place.topic].removal(place, starts.get(place, 0), committed.get(place, 0))
@@ -295,3 +301,58 @@ def _below(removal: Removal) -> pc.Expression:
         & (pc.field("offset") >= 0)
         & (pc.field("offset") < removal.log_start)
     )
+
+
+# -- timestamps ------------------------------------------------------------------------------------------------------
+
+
+def work_out_timestamps(run: CaseDir) -> None:
+    """Write `timestamps.json` of a run before its audit: for each partition the timestamps that its records may have
+    (`TimestampRule`). An older file is removed first.
+
+    Writes none for a run of an older version, or without a timeline, a case or producers. Raises `BadInput` for facts
+    of a run that cannot be read, OSError if the file cannot be written.
+    """
+    run.timestamps_json.unlink(missing_ok=True)
+    if not run.timeline.exists() or not run.case_json.exists():
+        return
+    file = CaseFile.load(run.case_json)
+    stamps = {client.stamps for client in file.clients if client.kind == "producer"}
+    if stamps and None not in stamps:
+        evidence, case = Evidence.of_run(run), case_from_json(file.resolved)
+        write_by_partition(run.timestamps_json, timestamp_rules(evidence, case, exact=False not in stamps))
+
+
+def timestamp_rules(evidence: Evidence, case: Case, *, exact: bool) -> Iterator[TimestampRule]:
+    """Yield a rule for each partition whose timestamps are known to be the producer's, or those of appends.
+
+    `exact`: the producers set timestamps themselves. Yields no rule for clusters that ackproof did not start, whose
+    defaults and clocks are not known; for simulated clusters; for partitions whose log a fault damaged; and for runs
+    whose machine's clock is not known, or in which a command of the user may have changed anything.
+    """
+    backend, spec = BACKENDS[evidence.backend], case.planned
+    if backend.foreign or backend.simulated or any(fault.kind == _ANYTHING for fault in case.faults):
+        return
+    off_ns = evidence.wall.moved_ns + STEP_NS
+    if math.isinf(off_ns):
+        return
+    appended = _run_ms(evidence, case)
+    for place in evidence.planned:
+        if place.topic not in spec.topics or any(fault.rots(place) for fault in case.faults):
+            continue
+        sent = {one.stamped_when_sent for one in settings_in_force(spec, place.topic)}
+        yield TimestampRule(
+            *place,
+            sent_from_ns=evidence.wall_ns if True in sent else None,
+            appended_ms=appended if False in sent else None,
+            unsure_ns=None if exact else int(off_ns),
+        )
+
+
+def _run_ms(evidence: Evidence, case: Case) -> tuple[int, int]:
+    """Return the earliest and the latest time that a broker's clock can have shown during the run, in ms since the Unix
+    epoch. Both allow for clock steps, observed or injected.
+    """
+    off = evidence.wall.moved_ns + STEP_NS + sum(abs(fault.clock_shift) for fault in case.faults) * 1e9
+    last = max((event.t_ns for event in evidence.events), default=0)
+    return int((evidence.wall_ns - off) // _MS), int((evidence.wall_ns + last + off) // _MS)

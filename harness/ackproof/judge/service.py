@@ -35,18 +35,6 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass
-class Sends:
-    """Sends that a service reported by events (level 3): errors, acknowledgements and attempts by input record.
-    `acked`: acknowledged offsets in the output. `reliable`: every instance reported acks=all."""
-
-    failed: Counter[Position] = field(default_factory=Counter)
-    acked_of: Counter[Position] = field(default_factory=Counter)
-    attempts: Counter[Position] = field(default_factory=Counter)
-    acked: set[Position] = field(default_factory=set)
-    reliable: bool = True
-
-
-@dataclass
 class ServiceEvents:
     """The events that all instances of a service printed. `level`: highest level of which all events were
     printed (docs/clients.md). `missing`: events that the level to reach needs and that no instance printed.
@@ -54,6 +42,9 @@ class ServiceEvents:
     `delivered`, `processed`: number of times by input record. `granted`: request time and offset of the
     newest accepted commit, by partition. `unsure`: request time of the newest commit that failed or has no
     answer, by partition: it may have been applied. `breaches`: (instance, breach of the contract).
+
+    Of sends (level 3): `failed`, `acked_of`, `attempts` by input record; `acked`: acknowledged offsets in the output;
+    `reliable`: every instance reported acks=all.
     """
 
     level: int = 0
@@ -62,7 +53,11 @@ class ServiceEvents:
     processed: Counter[Position] = field(default_factory=Counter)
     granted: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     unsure: dict[TopicPartition, int] = field(default_factory=dict)
-    sends: Sends = field(default_factory=Sends)
+    failed: Counter[Position] = field(default_factory=Counter)
+    acked_of: Counter[Position] = field(default_factory=Counter)
+    attempts: Counter[Position] = field(default_factory=Counter)
+    acked: set[Position] = field(default_factory=set)
+    reliable: bool = True
     breaches: list[tuple[str, Breach]] = field(default_factory=list)
 
 
@@ -164,11 +159,10 @@ def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
 
 def _add(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
     attempts: dict[int, ProgramEvent] = {}
-    sends = told.sends
     for event in events:
         match event.name:
             case EventName.STARTED:
-                sends.reliable &= event.acks == "all"
+                told.reliable &= event.acks == "all"
             case EventName.DELIVERED if event.place is not None:
                 told.delivered[event.place, event.offset] += 1
             case EventName.PROCESSED if event.place is not None:
@@ -176,9 +170,9 @@ def _add(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
             case EventName.ATTEMPT:
                 attempts[event.number] = event
                 if event.origin is not None:
-                    sends.attempts[event.origin] += 1
+                    told.attempts[event.origin] += 1
             case EventName.RESULT if event.number in attempts:
-                _add_result(sends, attempts[event.number], event)
+                _add_result(told, attempts[event.number], event)
             case _:
                 pass
 
@@ -197,20 +191,18 @@ def _add_commits(told: ServiceEvents, events: Sequence[ProgramEvent]) -> None:
             told.unsure[place] = max(told.unsure.get(place, -1), asked.t_ns)
 
 
-def _add_result(sends: Sends, attempt: ProgramEvent, result: ProgramEvent) -> None:
+def _add_result(told: ServiceEvents, attempt: ProgramEvent, result: ProgramEvent) -> None:
     if attempt.origin is not None:
-        (sends.failed if result.error else sends.acked_of)[attempt.origin] += 1
+        (told.failed if result.error else told.acked_of)[attempt.origin] += 1
     if not result.error and result.offset >= 0 and attempt.place is not None:
-        sends.acked.add((attempt.place, result.offset))
+        told.acked.add((attempt.place, result.offset))
 
 
 def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
     """Return the positions that an instance reported as acknowledged, and that are at or beyond the end of the output
     topic. A record below the end that is not visible may belong to an aborted transaction, so it is not returned."""
     last = {TopicPartition(topic, partition): end for topic, partition, end in file.output_ends}
-    return sorted(
-        (place, offset) for place, offset in told.sends.acked if offset >= last.get(place, offset + 1)
-    )
+    return sorted((place, offset) for place, offset in told.acked if offset >= last.get(place, offset + 1))
 
 
 def regressed(file: ServiceFile, told: ServiceEvents) -> list[tuple[TopicPartition, int, int]]:

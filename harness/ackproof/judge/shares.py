@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.clients.command.fields import Position
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import SHARES, Acknowledgement, ShareResult
 
@@ -108,10 +109,5 @@ def _count(mask: pa.ChunkedArray) -> int:
 
 
 def _list_positions(rows: pa.Table, mask: pa.ChunkedArray) -> tuple[Position, ...]:
-    columns = (rows.filter(mask)[name].to_pylist() for name in _RECORD)
-    return tuple(
-        sorted(
-            (TopicPartition(topic, partition), offset)
-            for topic, partition, offset in zip(*columns, strict=True)
-        )
-    )
+    found = rows_of(rows.filter(mask), *_RECORD)
+    return tuple(sorted((TopicPartition(topic, partition), offset) for topic, partition, offset in found))

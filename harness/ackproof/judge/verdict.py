@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
@@ -25,10 +24,10 @@ from ackproof.judge.checks.windows import check_windows
 from ackproof.judge.coherence import clients, faults, groups, logs, nodes, rows, run, samples
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import judge_class, opinions_on_groups
-from ackproof.judge.opinion import Opinion, Says, not_judged
+from ackproof.judge.opinion import Opinion, not_judged
 from ackproof.rundir.anomalies import GROUP_CLASSES
-from ackproof.rundir.documents import JudgedOpinion, VerdictFile
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.outcome import Says, Verdict
 
 MODEL_ONLY: Final = (
     "Kafka itself: this run was the reference implementation in virtual time, so it judges the model"
@@ -123,36 +122,26 @@ def judge(facts: Facts) -> VerdictFile:
         one for name in GROUP_CLASSES if name in facts.audit.counts for one in judge_class(facts, name)
     ]
     found = (*opinions_on(classes), *opinions_on_groups(of_groups))
-    opinions += (replace(opinion, check="classes") for opinion in found)
+    opinions += (opinion.model_copy(update={"check": "classes"}) for opinion in found)
     opinions += _ask((*AFTER_FINDINGS, *(SEALED_FINDINGS if facts.sealed else ())), facts)
     verdict, reasons = combined(opinions)
     return VerdictFile(
         verdict=verdict,
         reasons=reasons,
         classes=classes,
-        group_classes=tuple(one.judgement for one in of_groups),
+        group_classes=tuple(one for _, one in of_groups),
         not_judged=_texts(opinions, Says.NOT_JUDGED),
         witnesses=_texts(opinions, Says.AGREES),
         calm=facts.calm,
         expected=tuple(judged(facts, facts.case, facts.answers)),
-        opinions=tuple(
-            JudgedOpinion(
-                check=opinion.check,
-                kind=opinion.says.value,
-                subject=opinion.subject,
-                text=opinion.text,
-                numbers=dict(opinion.numbers),
-                proven=opinion.proven,
-            )
-            for opinion in opinions
-        ),
+        opinions=tuple(opinions),
     )
 
 
 def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
     for check in checks:
         name = getattr(check, "__name__", "").removeprefix("check_").replace("_", " ")
-        yield from (replace(opinion, check=name) for opinion in check(facts))
+        yield from (opinion.model_copy(update={"check": name}) for opinion in check(facts))
 
 
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
@@ -163,7 +152,7 @@ def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
     `open`: INCONCLUSIVE. Otherwise PASS. The reasons include every `breaks`.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
-    proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)
+    proven = tuple(one.text for one in opinions if one.kind is Says.BREAKS and one.proven)
     lacks, breaks, still_open = (_texts(opinions, says) for says in (Says.LACKS, Says.BREAKS, Says.OPEN))
     undecided = {text: f"forbidden, and not decided for the reasons above: {text}" for text in breaks}
     if contradicting:
@@ -183,4 +172,4 @@ def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def _texts(opinions: Sequence[Opinion], says: Says) -> tuple[str, ...]:
-    return tuple(one.text for one in opinions if one.says is says)
+    return tuple(one.text for one in opinions if one.kind is says)

@@ -17,11 +17,12 @@ from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import REMOVED, Anomaly
+from ackproof.rundir.document import read_lines
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
 from ackproof.rundir.metrics import read_scrapes
-from ackproof.rundir.observed import read_commits, read_fetching, read_pulses, read_rounds, read_samples
+from ackproof.rundir.observed import BrokerRound, FetchSources, read_commits, read_pulses, read_samples
 from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
 from ackproof.rundir.schema import SERIES
 from ackproof.rundir.seal import SealFile, find_changes
@@ -59,9 +60,12 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
         (run.samples, lambda path: _check_lines(path, len(read_samples(path)))),
         (run.pulse, lambda path: _check_lines(path, len(read_pulses(path)))),
         (run.metrics, read_scrapes),
-        (run.brokers, lambda path: _check_lines(path, len(read_rounds(path)))),
+        (run.brokers, lambda path: _check_lines(path, len(list(read_lines(path, BrokerRound))))),
         *((path, read_commits) for path in sorted(run.clients.glob("*/commits.jsonl"))),
-        *((path, read_fetching) for path in sorted(run.clients.glob("*/served.jsonl"))),
+        *(
+            (path, lambda path: list(read_lines(path, FetchSources)))
+            for path in sorted(run.clients.glob("*/served.jsonl"))
+        ),
         (run.replicas, ReplicasFile.load),
         (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
         (run.series, lambda path: storage.read_table(path).select(SERIES.names)),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.quantities.quantity import Unknown
 from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.clock import WallClock
+from ackproof.rundir.document import read_lines
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.lifelines import ALWAYS, FaultLife, Lifelines, Spans
@@ -25,10 +26,7 @@ from ackproof.rundir.observed import (
     OffsetCommit,
     Sample,
     read_commits,
-    read_fetching,
-    read_rounds,
     read_samples,
-    read_starts,
 )
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, read_timeline
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from ackproof.rundir.groups import GroupsFile
     from ackproof.rundir.ledger import FinalRows
     from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
+
+D = TypeVar("D")
 
 
 @dataclass(frozen=True)
@@ -70,23 +70,25 @@ class Evidence:
     """Counts of the audit; None if the run was not audited."""
 
     @classmethod
-    def of_run(cls, run: CaseDir) -> Self:
-        """Return the evidence in a run directory. Raises `BadInput` or OSError for files that cannot be read."""
+    def of_run(cls, run: CaseDir, **more: Any) -> Self:  # noqa: ANN401 - fields of a subclass
+        """Return the evidence in a run directory. `more`: fields that a subclass adds, or has read itself. Raises
+        `BadInput` or OSError for files that cannot be read."""
         events, whole = read_timeline(run.timeline)
-        audit = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
         file = CaseFile.load(run.case_json)
+        if "audit" not in more:
+            more["audit"] = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
         return cls(
             run=run,
             backend=file.backend,
             environment=file.environment,
             clients=file.clients,
             wall_ns=file.wall_ns,
-            zookeeper=by_zookeeper(file),
-            unanswered=is_unanswered(file),
-            planned=planned_partitions(file),
+            zookeeper=_resolved(file, "experiment", "cluster", "mode") == "zookeeper",
+            unanswered=_resolved(file, "experiment", "workload", "producers", "acks") in (0, "0"),
+            planned=_planned_partitions(file),
             events=tuple(events),
             timeline_whole=whole,
-            audit=audit,
+            **more,
         )
 
     @cached_property
@@ -197,14 +199,13 @@ class Evidence:
     def rounds(self) -> Sequence[BrokerRound]:
         """Rounds of requests to each broker; empty if the run sent none. Raises `BadInput` or OSError if they
         cannot be read."""
-        return read_rounds(self.run.brokers)
+        return list(read_lines(self.run.brokers, BrokerRound))
 
     @cached_property
     def fetching(self) -> Mapping[str, Sequence[FetchSources]]:
         """Reports of live readers on the brokers from which they fetched, by reader. Readers without reports
         are left out. Raises `BadInput` or OSError if they cannot be read."""
-        told = {reader: read_fetching(self.run.served(reader)) for reader in self._readers}
-        return {reader: lines for reader, lines in told.items() if lines}
+        return self._of_readers(lambda reader: list(read_lines(self.run.served(reader), FetchSources)))
 
     @cached_property
     def commits(self) -> Mapping[str, Sequence[OffsetCommit]]:
@@ -212,15 +213,14 @@ class Evidence:
 
         Raises `BadInput` or OSError if they cannot be read.
         """
-        told = {reader: read_commits(self.run.commits(reader)) for reader in self._readers}
-        return {reader: lines for reader, lines in told.items() if lines}
+        return self._of_readers(lambda reader: read_commits(self.run.commits(reader)))
 
     @cached_property
     def starts(self) -> Mapping[str, CommittedStart]:
         """Start of each live reader that started at committed offsets, by reader; others are left out. Raises
         `BadInput` or OSError if a file cannot be read."""
-        told = {reader: read_starts(self.run.starts(reader)) for reader in self._readers}
-        return {reader: lines[0] for reader, lines in told.items() if lines}
+        told = self._of_readers(lambda reader: list(read_lines(self.run.starts(reader), CommittedStart)))
+        return {reader: first for reader, (first, *_) in told.items()}
 
     @cached_property
     def groups(self) -> GroupsFile | None:
@@ -230,9 +230,10 @@ class Evidence:
 
         return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None
 
-    @property
-    def _readers(self) -> list[str]:
-        return [client.id for client in self.clients if client.kind == "reader"]
+    def _of_readers(self, read: Callable[[str], Sequence[D]]) -> Mapping[str, Sequence[D]]:
+        """Return what `read` returns for each live reader, by reader; readers of whom that is nothing are left out."""
+        told = {client.id: read(client.id) for client in self.clients if client.kind == "reader"}
+        return {reader: lines for reader, lines in told.items() if lines}
 
     @cached_property
     def removed(self) -> frozenset[str]:
@@ -299,6 +300,13 @@ class Evidence:
         cut = ((max(begin, self.load_begins), min(end, self.load_ends)) for begin, end in self.spans(window))
         return tuple((begin, end) for begin, end in cut if begin < end)
 
+    def load_s(self, window: Window) -> float:
+        """Return the length of `under_load` in seconds. Raises `Unknown` if that is empty, or if the window never
+        came."""
+        if length := math.fsum(end - begin for begin, end in self.under_load(window)) / 1e9:
+            return length
+        raise Unknown("there was no load then")
+
     def confirmed_fault(self, number: int | None) -> tuple[FaultLife, int]:
         """Return the times of a fault, and the time at which it was confirmed, in ns since the run began. Raises
         `Unknown` if the fault was never confirmed, or if `number` is None."""
@@ -318,17 +326,7 @@ class Evidence:
         return ((confirmed, ended),)
 
 
-def by_zookeeper(file: CaseFile) -> bool:
-    """Return True if ZooKeeper keeps the metadata of a case."""
-    return _resolved(file, "experiment", "cluster", "mode") == "zookeeper"
-
-
-def is_unanswered(file: CaseFile) -> bool:
-    """Return True if no broker acknowledges what the producers of a case send (acks=0)."""
-    return _resolved(file, "experiment", "workload", "producers", "acks") in (0, "0")
-
-
-def planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:
+def _planned_partitions(file: CaseFile) -> tuple[TopicPartition, ...]:
     """Return the partitions of a case's topics; empty if the case does not name them."""
     topics = _resolved(file, "experiment", "topics")
     counts = {

@@ -123,11 +123,8 @@ def _count_commits(variant: str, evidence: Evidence, ask: Ask, _: Window) -> Val
 
 
 def _commit_rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    load = evidence.under_load(window)
-    length = math.fsum(end - begin for begin, end in load) / 1e9
-    if not length:
-        raise Unknown("there was no load then")
-    return Value.exactly(_count("accepted", evidence, ask, load) / length)
+    length = evidence.load_s(window)
+    return Value.exactly(_count("accepted", evidence, ask, evidence.under_load(window)) / length)
 
 
 # -- rebalances -----------------------------------------------------------------------------------------------------

@@ -16,8 +16,6 @@ from ackproof.rundir.partition import TopicPartition
 if TYPE_CHECKING:
     from ackproof.rundir.replicas import Replica
 
-_COPY: Final = ("first_offset", "last_offset", "leader_epoch", "crc")
-"""Columns that are equal in all copies of a batch."""
 _UNSEEN: Final = "nobody looked at the logs on disk"
 
 
@@ -78,14 +76,11 @@ def _differing(evidence: Evidence, ask: Ask, _: Window) -> Value:
 
 
 def _differing_batches(evidence: Evidence, replicas: Sequence[Replica]) -> Iterator[tuple[int, ...]]:
-    """Yield the batches (columns of `_COPY`) that one log has and another lacks, within the offsets of both.
+    """Yield the batches (`LogBatches.copies`) that one log has and another lacks, within the offsets of both.
 
     All pairs of logs are compared, so that a short log hides no differences between the others.
     """
-    logs = []
-    for one in replicas:
-        table = evidence.logs.of_replica(one.place, one.node)
-        logs.append((one, set(zip(*(table[name].to_pylist() for name in _COPY), strict=True))))
+    logs = [(one, evidence.logs.copies(one.place, one.node)) for one in replicas]
     for (one, mine), (other, theirs) in combinations(logs, 2):
         begin, end = max(one.log_start, other.log_start), min(one.log_end, other.log_end)
         yield from (row for row in mine ^ theirs if begin <= row[0] and row[1] < end)

@@ -57,6 +57,10 @@ class MetadataLog:
                     known = not self.hole or record.partition_epoch == before.partition_epoch + 1
                     yield record, record.leader in (*before.isr, *before.elr) if known else None
 
+    def elected_uncleanly(self, place: TopicPartition) -> bool:
+        """Return True if a leader of a partition is known to have been in neither the ISR nor the ELR before."""
+        return place in self.states and any(clean is False for _, clean in self.elections(place))
+
 
 def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> str:
     if not records:

@@ -149,10 +149,9 @@ def _without_holes(
             if _is_wrong(bound, number):
                 return _wrong(f"{name} was {number:.0f} at {at / 1e9:.3f} s")
             numbers.append(number)
-    whole = bound.window == WHOLE
     if not decided:
         for begin, end in spans:
-            if hole := observed.hole(begin, end, first_ns=FIRST_NS if whole else HOLE_NS):
+            if hole := observed.hole(begin, end, first_ns=_first_ns(bound)):
                 return Answer("not otherwise", None, why=f"{name}: {hole}")
     if not numbers:
         return Answer("nothing", None, why=f"{name}: {_UNTOLD}")

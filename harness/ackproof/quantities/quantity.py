@@ -164,17 +164,8 @@ class Ask:
         return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
 
     def has(self, argument: Argument) -> bool:
-        values = {
-            Argument.FAULT: self.fault,
-            Argument.ABOVE: self.above_s,
-            Argument.CODE: self.code,
-            Argument.PLACE: self.place,
-            Argument.NODE: self.node,
-            Argument.SHOWS: self.shows,
-            Argument.VIEWER: self.viewer,
-            Argument.GROUP: self.group,
-        }
-        return values[argument] is not None
+        field = "above_s" if argument is Argument.ABOVE else argument.name.lower()
+        return getattr(self, field) is not None
 
 
 def quantile_share(word: str) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -44,10 +43,7 @@ def _latency(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    under_load = evidence.under_load(window)
-    length = math.fsum(end - begin for begin, end in under_load) / 1e9
-    if not length:
-        raise Unknown("there was no load then")
+    under_load, length = evidence.under_load(window), evidence.load_s(window)
     if ask.quantity.variant == "produce":
         return Value.exactly(_tally(evidence, ask, under_load).outcomes[int(Outcome.ACKED)] / length)
     reads = evidence.ledgers.reads(under_load)
@@ -72,6 +68,7 @@ def _of_bad(count: int, tally: Tally) -> Value:
     return Value.exactly(count) if count or tally.at_work else Value.unknown(_UNSENT)
 
 
+_of_load = partial(Quantity, optional=(Argument.PLACE,), windows=True)
 _PRODUCED: Final = "ledger/produced"
 _WINDOW: Final = "Unknown where the window never was"
 _VACUOUS: Final = (
@@ -83,7 +80,7 @@ def latency(quantile: str) -> Quantity:
     """Return the definition of the quantity `latency(quantile)`: the time from a produce call to its acknowledgement.
     `quantile`: a word such as `p95`, or `max`."""
     is_max = quantile == "max"
-    return Quantity(
+    return _of_load(
         name="latency",
         variant=quantile,
         stands_for="" if is_max else "pN",
@@ -97,41 +94,35 @@ def latency(quantile: str) -> Quantity:
         + " Within a window: of those that came in it.",
         source=f"{_PRODUCED}: done_ns - sent_ns of what was acknowledged",
         unknown=f"{'' if is_max else 'Known to 0.05 %. '}{_WINDOW}, or nothing was acknowledged in it.",
-        optional=(Argument.PLACE,),
-        windows=True,
         measure=_latency,
     )
 
 
 QUANTITIES: Final = (
     *map(latency, (*QUANTILES, "max")),
-    Quantity(
+    _of_load(
         name="rate",
         variant="produce",
         unit=Unit.PER_SECOND,
         definition="Acknowledgements per second under load, from when clients are started until producers close.",
         source=f"{_PRODUCED}, timeline.jsonl",
         unknown=f"{_WINDOW}, or lies outside the load.",
-        optional=(Argument.PLACE,),
-        windows=True,
         falls=True,
         measure=_rate,
     ),
-    Quantity(
+    _of_load(
         name="rate",
         variant="read",
         unit=Unit.PER_SECOND,
         definition="Records per second that live readers are handed under load.",
         source="ledger/consumed, timeline.jsonl",
         unknown=f"{_WINDOW}, or lies outside the load.",
-        optional=(Argument.PLACE,),
         needs=Witness.READERS,
-        windows=True,
         falls=True,
         measure=_rate,
     ),
     *(
-        Quantity(
+        _of_load(
             name="attempts",
             variant=outcome.name.lower(),
             unit=Unit.COUNT,
@@ -139,14 +130,12 @@ QUANTITIES: Final = (
             "told, or, if they never were, sent.",
             source=f"{_PRODUCED}: outcome",
             unknown=f"{_WINDOW}." if outcome is Outcome.ACKED else _VACUOUS,
-            optional=(Argument.PLACE,),
-            windows=True,
             falls=outcome is Outcome.ACKED,
             measure=partial(_attempts, outcome),
         )
         for outcome in Outcome
     ),
-    Quantity(
+    _of_load(
         name="errors",
         unit=Unit.COUNT,
         definition="Produce attempts that ended with an error, or with this code, Kafka's or librdkafka's (`code 19`, "
@@ -154,7 +143,6 @@ QUANTITIES: Final = (
         source=f"{_PRODUCED}: error",
         unknown=_VACUOUS,
         optional=(Argument.CODE, Argument.PLACE),
-        windows=True,
         measure=_errors,
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,25 +23,19 @@ QUEUED_NS: Final = 1_000_000_000
 _NOBODY: Final = -1
 
 
-@dataclass(frozen=True)
-class _Named:
-    """Brokers from which one reader reported to fetch one partition, with the times of the reports, ascending."""
-
-    times: Ints
-    brokers: Ints
-
-    def split_reads(self, node: int, read_ns: Ints) -> tuple[Bools, Bools]:
-        """Return two masks over the records read at the times `read_ns`: True in the first if a record was certainly
-        fetched from broker `node`, in the second if it may have been."""
-        last = len(self.times) - 1
-        first = np.maximum(np.searchsorted(self.times, read_ns - QUEUED_NS, "right") - 1, 0)
-        end = np.minimum(np.searchsorted(self.times, read_ns, "left"), last)
-        mine = _is_set_between(self.brokers == node, first, end)
-        others = _is_set_between((self.brokers != node) & (self.brokers != _NOBODY), first, end)
-        silent = _is_set_between(np.diff(self.times, prepend=self.times[0]) > QUEUED_NS, first + 1, end)
-        silent |= read_ns - self.times[last] > QUEUED_NS
-        silent |= self.times[0] - read_ns > QUEUED_NS
-        return mine & ~others & ~silent, mine | silent | ~others
+def _split_reads(node: int, read_ns: Ints, times: Ints, brokers: Ints) -> tuple[Bools, Bools]:
+    """Return two masks over the records of a partition that a reader read at the times `read_ns`: True in the first if
+    a record was certainly fetched from broker `node`, in the second if it may have been. `brokers`: from whom the
+    reader reported to fetch the partition; `times`: of these reports, ascending."""
+    last = len(times) - 1
+    first = np.maximum(np.searchsorted(times, read_ns - QUEUED_NS, "right") - 1, 0)
+    end = np.minimum(np.searchsorted(times, read_ns, "left"), last)
+    mine = _is_set_between(brokers == node, first, end)
+    others = _is_set_between((brokers != node) & (brokers != _NOBODY), first, end)
+    silent = _is_set_between(np.diff(times, prepend=times[0]) > QUEUED_NS, first + 1, end)
+    silent |= read_ns - times[last] > QUEUED_NS
+    silent |= times[0] - read_ns > QUEUED_NS
+    return mine & ~others & ~silent, mine | silent | ~others
 
 
 def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
@@ -70,17 +63,17 @@ def count_reads(evidence: Evidence, node: int, place: TopicPartition | None, spa
             if where not in named:
                 possible += len(times)
                 continue
-            surely, maybe = named[where].split_reads(node, times)
+            surely, maybe = _split_reads(node, times, *named[where])
             certain, possible = certain + int(surely.sum()), possible + int(maybe.sum())
     return certain, possible
 
 
-def _by_place(told: Sequence[FetchSources]) -> dict[TopicPartition, _Named]:
+def _by_place(told: Sequence[FetchSources]) -> dict[TopicPartition, list[Ints]]:
     found: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
     for line in told:
         for topic, partition, broker in line.sources:
             found[TopicPartition(topic, partition)].append((line.t_ns, broker))
     return {
-        place: _Named(*(np.array(column, np.int64) for column in zip(*sorted(rows), strict=True)))
+        place: [np.array(column, np.int64) for column in zip(*sorted(rows), strict=True)]
         for place, rows in found.items()
     }

@@ -184,6 +184,9 @@ _REGISTRATIONS: Final = {
     "fenced": "a broker that was registered was fenced, its registration kept; with ZooKeeper never",
     "gone": "the registration of a broker was removed; with ZooKeeper: its znode, which its session ends with",
 }
+_of_log = partial(
+    Quantity, unit=Unit.COUNT, source="observed/metadata.jsonl", needs=Witness.METADATA_LOG, takes_time=False
+)
 STATES: Final = (
     *(
         Quantity(
@@ -201,43 +204,32 @@ STATES: Final = (
         for name, state, definition, source in _STATES
     ),
     *(
-        Quantity(
+        _of_log(
             name="elections",
             variant=kind,
-            unit=Unit.COUNT,
             definition=f"How often a leader{whom} was named in a new leader epoch; that of a topic's creation does not "
             "count. Without t/p: on all partitions but those of Kafka's own topics (`__consumer_offsets`, …).",
-            source="observed/metadata.jsonl",
             unknown="At least as many as are seen where the metadata log has a hole"
             + ("; what the leader was is not seen where that lies just before." if kind else "."),
             optional=(Argument.PLACE,),
-            needs=Witness.METADATA_LOG,
-            takes_time=False,
             measure=partial(_elections, kind),
         )
         for kind, whom in _ELECTED.items()
     ),
-    Quantity(
+    _of_log(
         name="controller_changes",
-        unit=Unit.COUNT,
         definition="How many controllers of a later epoch wrote something into the metadata log.",
-        source="observed/metadata.jsonl",
         unknown="At least as many as are seen where the metadata log has a hole.",
         needs=Witness.QUORUM,
-        takes_time=False,
         measure=_controllers,
     ),
     *(
-        Quantity(
+        _of_log(
             name="registrations",
             variant=kind,
-            unit=Unit.COUNT,
             definition=f"How often {what}. Without node N: of any broker.",
-            source="observed/metadata.jsonl",
             unknown="At least as many as are seen where the metadata log has a hole.",
             optional=(Argument.NODE,),
-            needs=Witness.METADATA_LOG,
-            takes_time=False,
             measure=partial(_registrations, kind),
         )
         for kind, what in _REGISTRATIONS.items()

@@ -120,15 +120,12 @@ def _named(name: str, words: list[str]) -> Quantity:
     variants = [one for one in VOCABULARY.values() if one.name == name]
     if not variants:
         raise UnknownQuantity(name, list(dict.fromkeys(one.name for one in VOCABULARY.values())))
-    chosen = next((one for one in variants if words and one.variant == words[0]), None)
-    if chosen is None and name == "latency" and words and quantile_share(words[0]) is not None:
-        chosen = rates.latency(words[0])
-    plain = next((one for one in variants if not one.variant), None)
-    if chosen is None and plain is None:
-        valid = [one.key for one in variants]
-        raise UnknownQuantity(f"{name}({words[0]})" if words else name, valid)
-    found = chosen or plain
-    assert found is not None
+    found = next((one for one in variants if words and one.variant == words[0]), None)
+    if found is None and name == "latency" and words and quantile_share(words[0]) is not None:
+        return rates.latency(words[0])
+    found = found or next((one for one in variants if not one.variant), None)
+    if found is None:
+        raise UnknownQuantity(f"{name}({words[0]})" if words else name, [one.key for one in variants])
     return found
 
 

@@ -11,8 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.rundir.anomaly_terms import Anomaly, AnomalyClass, Concern, RuledBy, Unit
-from ackproof.rundir.group_anomalies import GROUP_ROWS
+from ackproof.rundir.anomaly_terms import GROUP_ROWS, Anomaly, AnomalyClass, Concern, RuledBy, Unit
 
 __all__ = [
     "ABSENCES",

@@ -6,7 +6,7 @@ at the end of each client. The functions here do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -67,6 +67,11 @@ def text_array(words: Sequence[str]) -> pa.Array:
     )
 
 
+def rows_of(table: pa.Table | pa.RecordBatch, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """Return an iterator over the rows of a table, each with the values of these columns."""
+    return zip(*(table[name].to_pylist() for name in columns), strict=True)
+
+
 def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ...], pa.Table]:
     """Return the rows of each combination of values in these columns, as a dictionary. A key has the values in the
     order of `columns`. Its rows keep the order of the table.
@@ -83,10 +88,9 @@ def group_rows(table: pa.Table, columns: Sequence[str]) -> dict[tuple[object, ..
     ordered = table.take(to_arrow(order)).combine_chunks()
     bounds = [*np.flatnonzero(np.diff(code, prepend=-1)).tolist(), len(code)]
     keys = ordered.select(list(columns)).take(to_arrow(np.array(bounds[:-1], np.int64)))
-    every = zip(*(keys[name].to_pylist() for name in columns), strict=True)
     return {
         key: ordered.slice(begin, end - begin)
-        for key, (begin, end) in zip(every, pairwise(bounds), strict=True)
+        for key, (begin, end) in zip(rows_of(keys, *columns), pairwise(bounds), strict=True)
     }
 
 

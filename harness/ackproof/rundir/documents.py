@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from ackproof.rundir.anomalies import ABSENCES, REMOVED, Anomaly, count_text
 from ackproof.rundir.document import Document
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.outcome import Says, Verdict
 from ackproof.rundir.partition import TopicPartition
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -264,12 +264,12 @@ class ExpectationJudged(Document):
 
 class JudgedOpinion(Document):
     """One opinion of a check of the judge. `kind`: its effect on the verdict, such as `breaks` (Kafka broke a promise),
-    `lacks` (evidence is missing) or `agrees`; `judge.opinion.Says` lists all. `text`: the opinion as a sentence.
-    `numbers`: numbers in the text, by name."""
+    `lacks` (evidence is missing) or `agrees`. `text`: the opinion as a sentence. `numbers`: numbers in the text, by
+    name."""
 
-    check: str
+    check: str = ""
     """Name of the check that states it: `acks`, `left replicas`."""
-    kind: Literal["contradicts", "breaks", "lacks", "open", "not judged", "agrees"]
+    kind: Says
     subject: str = ""
     """The partition, class, fault, node or client that the opinion is about; '' for the run as a whole."""
     text: str

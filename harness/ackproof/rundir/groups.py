@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.document import Document
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import required
 
 
@@ -248,6 +249,13 @@ class GroupEnd(Document):
     idle_s: float = 0.0
     output_ends: tuple[tuple[str, int, int], ...] = ()
     problem: str = ""
+
+    @property
+    def lags(self) -> dict[TopicPartition, int]:
+        """Number of offsets up to its end that the group had not committed, by partition of its input."""
+        committed = self.committed.of_partition
+        of_input = {TopicPartition(topic, partition): end for topic, partition, end in self.ends}
+        return {place: end - max(committed.get(place, 0), 0) for place, end in of_input.items()}
 
 
 class GroupsFile(Document):

@@ -190,18 +190,11 @@ BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
 """Broker errors that make a produce attempt of librdkafka `failed` (certainly not appended) if retries and idempotence
 are off."""
 
-_DEFINITE: Final = {
+DEFINITE_CODES: Final = {
     name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)
     for name, library in LIBRARIES.items()
 }
-
-
-def definite_codes(library: str) -> frozenset[int]:
-    """Return the brokers' error codes after which a record that was sent once was certainly never appended. `library`:
-    a name in `LIBRARIES`. Raises KeyError for any other name."""
-    return _DEFINITE[library]
-
-
+"""Name in `LIBRARIES` → brokers' error codes after which a record that was sent once was certainly never appended."""
 REFUSED: Final = Outcome.FAILED
 """Outcome of a produce call that raised an exception: the library refused the record, so it was never sent.
 """
@@ -216,41 +209,9 @@ def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -
     """
     if code == NO_ERROR:
         return Outcome.ACKED
-    if code in _DEFINITE[library] and not may_resend:
+    if code in DEFINITE_CODES[library] and not may_resend:
         return Outcome.FAILED
     return Outcome.INDETERMINATE
-
-
-def outcome_table() -> str:
-    """Return a Markdown table for docs: the outcome of each kind of delivery report (`classify_report`)."""
-    once, again = "0, idempotence off, sent once", "> 0, idempotence, or perhaps sent twice"
-    names, some, outcome = (
-        ", ".join(row.name for row in BEFORE_APPEND),
-        BEFORE_APPEND[0].code,
-        classify_report,
-    )
-    rows = [
-        ("report without error", "any", outcome(NO_ERROR, may_resend=True), "the offset is -1 with acks=0"),
-        ("produce call raised (but BufferError)", "any", REFUSED, "refused locally, before any send"),
-        *(
-            (f"report {row.name} ({row.code})", once, outcome(row.code, may_resend=False), row.why)
-            for row in BEFORE_APPEND
-        ),
-        (f"report {names}", again, outcome(some, may_resend=True), "an earlier send may have been appended"),
-        (
-            "report with any other code",
-            "any",
-            outcome(20, may_resend=False),
-            "an append may have come before it: NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, "
-            "UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, time-outs, purges, what is not known",
-        ),
-        ("no report", "any", Outcome.INDETERMINATE, "the client ended first; done_ns is -1, error 0"),
-    ]
-    lines = ["| what came back | retries | outcome | why |", "|---|---|---|---|"]
-    lines += [
-        f"| {what} | {retries} | {decided.name.lower()} | {why} |" for what, retries, decided, why in rows
-    ]
-    return "\n".join(lines)
 
 
 _INTRODUCTION: Final = """\

@@ -84,51 +84,45 @@ class FaultLife:
 
 
 @dataclass
-class NodeLife:
-    """Starts and ends of one node's process, in the order of the timeline."""
+class ProcessLife:
+    """Starts, ends and resets of the process of one node or client, in the order of the timeline."""
 
     events: list[Event] = field(default_factory=list)
+    """All events of a client; of a node its starts and ends."""
+    starts: list[Event] = field(default_factory=list)
+    ends: list[Event] = field(default_factory=list)
+    """Events that report an end, by itself or on request of the harness."""
+    resets: list[Event] = field(default_factory=list)
     spans: Spans = ALWAYS
-    """Intervals in which the process lived; `ALWAYS` if the timeline has neither a start nor an end of it."""
+    """Intervals in which a node's process lived; `ALWAYS` if the timeline has neither a start nor an end of it."""
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event.what, NodeStarted | ClientStarted):
+            self.starts.append(event)
+        elif isinstance(event.what, NodeEnded | NodeDied | ClientEnded | ClientDied):
+            self.ends.append(event)
+        elif isinstance(event.what, ClientReset):
+            self.resets.append(event)
 
     @property
-    def starts(self) -> list[Event]:
-        """Events that report a start of the node's process."""
-        return [event for event in self.events if isinstance(event.what, NodeStarted)]
+    def statuses(self) -> set[int | str | None]:
+        """Exit statuses with which a client's process ended; a string names a signal, None is unknown."""
+        return {event.what.status for event in self.ends if isinstance(event.what, ClientEnded | ClientDied)}
 
     @property
-    def ends(self) -> list[Event]:
-        """Events that report an end of the node's process, by itself or on request of the harness."""
-        return [event for event in self.events if not isinstance(event.what, NodeStarted)]
+    def pids(self) -> list[int | None]:
+        return [event.what.pid for event in self.starts if isinstance(event.what, ClientStarted)]
 
     @property
     def killed_ns(self) -> list[int]:
-        """Times at which the process ended by itself or by SIGKILL, in ns since the run's start."""
+        """Times at which a node's process ended by itself or by SIGKILL, in ns since the run's start."""
         return [
             event.t_ns
             for event in self.ends
             if isinstance(event.what, NodeDied)
             or (isinstance(event.what, NodeEnded) and event.what.status in KILLED)
         ]
-
-
-@dataclass
-class ClientLife:
-    """Starts, ends and resets of a client, and all its events, in the order of the timeline."""
-
-    events: list[Event] = field(default_factory=list)
-    starts: list[Event] = field(default_factory=list)
-    ends: list[Event] = field(default_factory=list)
-    resets: list[Event] = field(default_factory=list)
-
-    @property
-    def statuses(self) -> set[int | str | None]:
-        """Exit statuses with which the client's process ended; a string names a signal, None is unknown."""
-        return {event.what.status for event in self.ends if isinstance(event.what, ClientEnded | ClientDied)}
-
-    @property
-    def pids(self) -> list[int | None]:
-        return [event.what.pid for event in self.starts if isinstance(event.what, ClientStarted)]
 
 
 KILLED: Final = frozenset({-9, "SIGKILL", 137})
@@ -151,16 +145,16 @@ class Lifelines:
     every_fault: Mapping[int, FaultLife]
     fault_events: Mapping[int, Sequence[Event]]
     """All events of each fault."""
-    nodes: Mapping[int, NodeLife]
-    clients: Mapping[str, ClientLife]
+    nodes: Mapping[int, ProcessLife]
+    clients: Mapping[str, ProcessLife]
 
     @classmethod
     def of_events(cls, events: Sequence[Event]) -> Self:
         phases: dict[str, int] = {}
         every_fault: dict[int, FaultLife] = {}
         fault_events: dict[int, list[Event]] = defaultdict(list)
-        nodes: dict[int, NodeLife] = defaultdict(NodeLife)
-        clients: dict[str, ClientLife] = defaultdict(ClientLife)
+        nodes: dict[int, ProcessLife] = defaultdict(ProcessLife)
+        clients: dict[str, ProcessLife] = defaultdict(ProcessLife)
         for event in events:
             what = event.what
             if isinstance(what, PhaseBegan):
@@ -170,9 +164,9 @@ class Lifelines:
                 life = every_fault.get(event.fault, FaultLife(number=event.fault))
                 every_fault[event.fault] = _next_fault_life(life, event)
             if event.node is not None and isinstance(what, NodeStarted | NodeEnded | NodeDied):
-                nodes[event.node].events.append(event)
+                nodes[event.node].add(event)
             if event.client is not None:
-                _file_client_event(clients[event.client], event)
+                clients[event.client].add(event)
         for node_life in nodes.values():
             node_life.spans = _process_spans(node_life)
         faults = {number: life for number, life in every_fault.items() if life.asked_ns is not None}
@@ -183,15 +177,15 @@ class Lifelines:
         events = self.fault_events.get(number, ())
         return next((event for event in reversed(events) if isinstance(event.what, kind)), None)
 
-    def node(self, node: int) -> NodeLife:
+    def node(self, node: int) -> ProcessLife:
         """Return the starts and ends of a node; without events if the timeline does not name the node."""
-        return self.nodes.get(node, NodeLife())
+        return self.nodes.get(node, ProcessLife())
 
-    def client(self, client: str) -> ClientLife:
+    def client(self, client: str) -> ProcessLife:
         """Return the starts, ends and resets of a client; without events if the timeline does not name the
         client.
         """
-        return self.clients.get(client, ClientLife())
+        return self.clients.get(client, ProcessLife())
 
 
 def _next_fault_life(life: FaultLife, event: Event) -> FaultLife:
@@ -212,17 +206,7 @@ def _next_fault_life(life: FaultLife, event: Event) -> FaultLife:
     return life
 
 
-def _file_client_event(life: ClientLife, event: Event) -> None:
-    life.events.append(event)
-    if isinstance(event.what, ClientStarted):
-        life.starts.append(event)
-    elif isinstance(event.what, ClientEnded | ClientDied):
-        life.ends.append(event)
-    elif isinstance(event.what, ClientReset):
-        life.resets.append(event)
-
-
-def _process_spans(life: NodeLife) -> Spans:
+def _process_spans(life: ProcessLife) -> Spans:
     found: list[tuple[float, float]] = []
     began: float | None = None
     for event in life.events:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -275,16 +274,10 @@ class PredictionFile(Document):
         `topic`: only predictions about this topic, or about the whole case, without those about single partitions
         (`find_partitions`). None: all predictions.
         """
-        found = sorted(
-            self._candidates(anomaly, topic), key=lambda answer: GRAVEST_FIRST.index(answer.chance)
-        )
-        return found[0] if found else None
-
-    def _candidates(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:
-        for answer in self.classes:
-            of_topic = not answer.partitions and (not answer.topics or topic in answer.topics)
-            if answer.anomaly == anomaly and (topic is None or of_topic):
-                yield answer
+        found = [answer for answer in self.classes if answer.anomaly == anomaly]
+        if topic is not None:
+            found = [one for one in found if not one.partitions and topic in (one.topics or (topic,))]
+        return min(found, key=lambda answer: GRAVEST_FIRST.index(answer.chance), default=None)
 
     def find_partitions(self, anomaly: str) -> tuple[PredictedClass, ...]:
         """Return the predictions for a class that are about single partitions."""

@@ -176,18 +176,6 @@ class FetchSources(Document):
     sources: tuple[tuple[str, int, int], ...]
 
 
-def read_rounds(path: Path) -> list[BrokerRound]:
-    """Return all rounds of a file; empty if it does not exist. Raises `BadInput` if a line other than the last is
-    unreadable, OSError if the file is."""
-    return list(read_lines(path, BrokerRound))
-
-
-def read_fetching(path: Path) -> list[FetchSources]:
-    """Return the fetch sources of one reader; empty if the file does not exist. Raises `BadInput` if a line other than
-    the last is unreadable, OSError if the file is."""
-    return list(read_lines(path, FetchSources))
-
-
 class OffsetCommit(Document):
     """One OffsetCommit request of a reader. `offsets`: (topic, partition, offset).
 
@@ -231,12 +219,6 @@ class CommittedStart(Document):
     """Time at which the coordinator had answered."""
     group: str
     offsets: tuple[tuple[str, int, int], ...]
-
-
-def read_starts(path: Path) -> list[CommittedStart]:
-    """Return the start of one reader, as a list of at most one element; empty if the file does not exist. Raises
-    `BadInput` if a line other than the last is unreadable, OSError if the file is."""
-    return list(read_lines(path, CommittedStart))
 
 
 PULSE_EVERY_S: Final = 1.0

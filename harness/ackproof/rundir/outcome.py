@@ -55,6 +55,24 @@ class Verdict(StrEnum):
         return ExitCode[self.value]
 
 
+class Says(StrEnum):
+    """Kind of an opinion of the judge, which decides its effect on the verdict: files contradict each other, a promise
+    is broken, evidence is missing, a question is open, something is not judged, or a witness agrees."""
+
+    CONTRADICTS = "contradicts"
+    """Two files of the run cannot both be true, so nothing can be built on either."""
+    BREAKS = "breaks"
+    """Kafka broke a promise of its configuration."""
+    LACKS = "lacks"
+    """Evidence is missing, so no absence can be shown."""
+    OPEN = "open"
+    """The evidence is complete, and the question stays open: neither forbidden nor allowed, or not demonstrated."""
+    NOT_JUDGED = "not judged"
+    """The verdict does not cover this."""
+    AGREES = "agrees"
+    """An independent witness confirms the result."""
+
+
 def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
     """Return the exit code of a batch from the verdicts of its cases. None: the harness failed to judge the case. A
     batch without cases shows nothing, so it is INCONCLUSIVE."""

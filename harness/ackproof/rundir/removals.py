@@ -1,7 +1,9 @@
-"""`removals.json`: what may have removed acknowledged records from each partition, by settings, faults and logs.
+"""`removals.json` and `timestamps.json`: what may have removed acknowledged records from each partition, by settings,
+faults and logs, and the timestamps that its records may have.
 
-It is computed before the audit (`ackproof.judge.removal`). The audit uses it to decide for each missing acknowledged
-record whether it expired, was compacted, was deleted, or is lost. Times are ns since the run's start.
+Both are computed before the audit (`ackproof.judge.removal`). The audit uses the first to decide for each missing
+acknowledged record whether it expired, was compacted, was deleted, or is lost, and counts records with other timestamps
+as corrupted. Times are ns since the run's start.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 
 NEVER = -1
@@ -61,22 +64,46 @@ class Removal:
         return TopicPartition(self.topic, self.partition)
 
 
-def write_removals(run: CaseDir, removals: Iterable[Removal]) -> None:
-    """Write `removals.json` of a run: which settings or requests may have removed records, by partition. Raises OSError
-    if it cannot be written."""
-    run.removals_json.write_text(
-        json.dumps({"removals": [asdict(removal) for removal in removals]}, indent=1), encoding="utf-8"
-    )
+@dataclass(frozen=True, slots=True)
+class TimestampRule:
+    """Timestamps that records of one partition may have, under each `message.timestamp.type` that was in force.
+
+    CreateTime: `sent_from_ns` is the time, in ns since the Unix epoch, from which `sent_ns` and `done_ns` count. If
+    `unsure_ns` is None, the timestamp is the whole millisecond of `sent_ns`. Otherwise the client library set it. It
+    lies at most `unsure_ns` before `sent_ns` and at most `unsure_ns` after `done_ns`. LogAppendTime: `appended_ms` are
+    the first and last ms of the run since the Unix epoch, by any broker's clock.
+
+    `sent_from_ns` or `appended_ms` is None if its type was never in force. If both types were, a timestamp of either is
+    allowed.
+    """
+
+    topic: str
+    partition: int
+    sent_from_ns: int | None
+    appended_ms: tuple[int, int] | None
+    unsure_ns: int | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
-def read_removals(run: CaseDir) -> Mapping[TopicPartition, Removal] | None:
-    """Return the content of `removals.json` by partition; None if the run has no such file. Raises `BadInput` if the
-    file cannot be read."""
+P = TypeVar("P", Removal, TimestampRule)
+
+
+def write_by_partition(path: Path, rows: Iterable[Removal | TimestampRule]) -> None:
+    """Write `removals.json` or `timestamps.json` of a run, at most one entry for each partition. Raises OSError if it
+    cannot be written."""
+    path.write_text(json.dumps({path.stem: [asdict(row) for row in rows]}, indent=1), encoding="utf-8")
+
+
+def read_by_partition(path: Path, kind: type[P]) -> Mapping[TopicPartition, P] | None:
+    """Return the entries of `removals.json` or `timestamps.json` by partition; None if the run has no such file. Raises
+    `BadInput` if the file cannot be read."""
     try:
-        document = json.loads(run.removals_json.read_bytes())
-        found = [Removal(**removal) for removal in document["removals"]]
+        found = [kind(**row) for row in json.loads(path.read_bytes())[path.stem]]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"{run.removals_json}: cannot be read: {error}") from error
-    return {removal.place: removal for removal in found}
+        raise BadInput(f"{path}: cannot be read: {error}") from error
+    return {row.place: row for row in found}

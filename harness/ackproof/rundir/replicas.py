@@ -11,35 +11,31 @@ from pydantic import Field
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
-from ackproof.rundir.arrow import group_rows
+from ackproof.rundir.arrow import group_rows, rows_of
 from ackproof.rundir.document import Document
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import UNKNOWN_CONTENT
+from ackproof.rundir.schema import required
 
-BATCHES: pa.Schema = pa.schema(
-    [
-        pa.field(name, type_, nullable=False)
-        for name, type_ in (
-            ("node", pa.int32()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("first_offset", pa.int64()),
-            ("last_offset", pa.int64()),
-            ("leader_epoch", pa.int32()),
-            ("records", pa.int32()),
-            ("control", pa.bool_()),
-            ("transactional", pa.bool_()),
-            ("producer_id", pa.int64()),
-            ("producer_epoch", pa.int16()),
-            ("base_sequence", pa.int32()),
-            ("max_timestamp_ms", pa.int64()),
-            ("crc", pa.int64()),
-            ("sound", pa.bool_()),
-            ("content", pa.int64()),
-            ("bytes", pa.int32()),
-            ("timestamp_type", pa.int8()),
-        )
-    ]
+BATCHES: pa.Schema = required(
+    ("node", pa.int32()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("first_offset", pa.int64()),
+    ("last_offset", pa.int64()),
+    ("leader_epoch", pa.int32()),
+    ("records", pa.int32()),
+    ("control", pa.bool_()),
+    ("transactional", pa.bool_()),
+    ("producer_id", pa.int64()),
+    ("producer_epoch", pa.int16()),
+    ("base_sequence", pa.int32()),
+    ("max_timestamp_ms", pa.int64()),
+    ("crc", pa.int64()),
+    ("sound", pa.bool_()),
+    ("content", pa.int64()),
+    ("bytes", pa.int32()),
+    ("timestamp_type", pa.int8()),
 )
 """One row per record batch of each replica's log, from the batch header.
 
@@ -90,6 +86,13 @@ class LogBatches:
         if place not in self._of_node:
             self._of_node[place] = group_rows(self.of_partition(place), ["node"])
         return self._of_node[place].get((node,), self._none)
+
+    def copies(self, place: TopicPartition, node: int) -> set[tuple[int, ...]]:
+        """Return what is equal in all copies of a batch (first and last offset, leader epoch, CRC) of each batch of one
+        replica."""
+        return set(
+            rows_of(self.of_replica(place, node), "first_offset", "last_offset", "leader_epoch", "crc")
+        )
 
 
 class EpochStart(Document):

@@ -42,7 +42,12 @@ class SealFile(Document):
 def seal(run: CaseDir, run_id: str) -> None:
     """Write `seal.json`. Call it when no process writes to the run directory any more. Raises OSError, and
     ArrowException for a broken Parquet file."""
-    files = {str(path.relative_to(run.path)): _describe(path) for path in _sealed_paths(run)}
+    files = {
+        str(path.relative_to(run.path)): SealedFile(
+            bytes=path.stat().st_size, rows=_rows(path), sha256=digest(path)
+        )
+        for path in _sealed_paths(run)
+    }
     SealFile(run_id=run_id, files=files).save(run.seal)
 
 
@@ -110,10 +115,6 @@ def _sealed_paths(run: CaseDir) -> list[Path]:
     for folder in (run.ledger, run.observed, run.windows):
         found += [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(found)
-
-
-def _describe(path: Path) -> SealedFile:
-    return SealedFile(bytes=path.stat().st_size, rows=_rows(path), sha256=digest(path))
 
 
 def _rows(path: Path) -> int:

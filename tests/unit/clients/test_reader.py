@@ -15,8 +15,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from ackproof.base.errors import WaitTimeout
 from ackproof.clients.librdkafka.messages import resume_offset, truncation_offset
 from ackproof.clients.librdkafka.reader import ReaderProcess
+from ackproof.rundir.document import read_lines
 from ackproof.rundir.ledger import parts, read_parts
-from ackproof.rundir.observed import read_commits, read_starts
+from ackproof.rundir.observed import CommittedStart, read_commits
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
@@ -90,9 +91,9 @@ def test_the_successor_of_a_killed_reader_starts_at_its_committed_offsets(kafka,
     probe = load.workload.start_another("reader")
     load.until(lambda: load.workload.counters(probe).total() >= 100, "reads of another reader")
     load.workload.stop()
-    (first,) = read_starts(load.run.starts("r0"))
+    (first,) = read_lines(load.run.starts("r0"), CommittedStart)
     assert (first.group, {offset for *_, offset in first.offsets}) == ("ackproof-r0", {-1})
-    (start,) = read_starts(load.run.starts(successor))
+    (start,) = read_lines(load.run.starts(successor), CommittedStart)
     asked = read_commits(commits)
     assert start.group == "ackproof-r0" == read_commits(load.run.commits(successor))[0].group
     assert set(start.offsets) <= {offset for commit in asked for offset in commit.offsets}
@@ -101,7 +102,7 @@ def test_the_successor_of_a_killed_reader_starts_at_its_committed_offsets(kafka,
     for topic, partition, offset in start.offsets:
         assert rows[number, 0, topic, partition][0]["offset"] == offset > 0
         assert rows[int(probe[1:]), 0, topic, partition][0]["offset"] == 0
-    assert read_starts(load.run.starts(probe))[0].group == f"ackproof-{probe}"
+    assert next(read_lines(load.run.starts(probe), CommittedStart)).group == f"ackproof-{probe}"
 
 
 def test_a_reader_that_finds_no_coordinator_ends_when_asked(kafka, load) -> None:
@@ -110,7 +111,7 @@ def test_a_reader_that_finds_no_coordinator_ends_when_asked(kafka, load) -> None
     with pytest.raises(WaitTimeout):
         load.workload.start(timeout_s=2)
     load.workload.stop()
-    assert read_starts(load.run.starts("r0")) == [] == load.consumed().to_pylist()
+    assert list(read_lines(load.run.starts("r0"), CommittedStart)) == [] == load.consumed().to_pylist()
 
 
 @pytest.mark.nightly

@@ -15,7 +15,6 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.judge.coherence.run import PHASES
 from ackproof.judge.facts import Facts, partitions_of
-from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import COHERENCE, judge
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.rundir import timeline as events_of_runs
@@ -27,7 +26,7 @@ from ackproof.rundir.ledger import TxnRow, write_transactions
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.model import Chance, ConformanceFile, PredictedClass, PredictionFile
 from ackproof.rundir.observed import Sample
-from ackproof.rundir.outcome import TxnOutcome, Verdict
+from ackproof.rundir.outcome import Says, TxnOutcome, Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
 from ackproof.rundir.timeline import ClientStarted, EventKind, NodeEnded, NodeStarted, PhaseBegan, Timeline
@@ -319,7 +318,7 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
 def said(facts: Facts) -> list[str]:
     """What the coherence stage has against a run; said by the verdict too."""
     opinions = [opinion for check in COHERENCE for opinion in check(facts)]
-    found = [one.text for one in opinions if one.says in (Says.CONTRADICTS, Says.LACKS)]
+    found = [one.text for one in opinions if one.kind in (Says.CONTRADICTS, Says.LACKS)]
     verdict = judge(facts)
     assert not found or verdict.verdict is Verdict.INCONCLUSIVE
     assert not found or set(verdict.reasons) & set(found)

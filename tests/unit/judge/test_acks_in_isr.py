@@ -12,12 +12,11 @@ import pytest
 
 from ackproof.judge.checks.isr import check_acks_in_isr
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Says
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.lifelines import NodeLife
+from ackproof.rundir.lifelines import ProcessLife
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
-from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.outcome import Outcome, Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
@@ -55,9 +54,9 @@ def _acked(offset: int, done_ms: int, outcome: Outcome = Outcome.ACKED) -> dict[
 
 class _Lifelines:
     def __init__(self, spans: tuple[tuple[float, float], ...]) -> None:
-        self.life = NodeLife(spans=spans)
+        self.life = ProcessLife(spans=spans)
 
-    def node(self, number: int) -> NodeLife:
+    def node(self, number: int) -> ProcessLife:
         return self.life
 
 
@@ -93,7 +92,7 @@ def says(facts: Facts, tmp_path: Path) -> Any:
 
 def test_an_acknowledgement_that_an_in_sync_replica_lacks_is_a_break(says: Any) -> None:
     (opinion,) = says()
-    assert opinion.says is Says.BREAKS
+    assert opinion.kind is Says.BREAKS
     assert opinion.text == (
         "orders/0: offset 500 was acknowledged with acks=all by 4.900 s, and at 5.000 s the log of node 3, which the "
         "controller had in the ISR, ended at 400 (3 such samples)"
@@ -105,7 +104,7 @@ def test_a_wall_clock_that_was_set_hides_nothing_that_its_bounds_settle(
     says: Any, clock_set_s: float
 ) -> None:
     (opinion,) = says(records=(_isr(-9000, 1, 2, 3), _isr(9000, 1, 2)), clock_set_s=clock_set_s)
-    assert opinion.says is Says.BREAKS
+    assert opinion.kind is Says.BREAKS
 
 
 @pytest.mark.parametrize("clock_set_s", [3600, -3600, 1.5])

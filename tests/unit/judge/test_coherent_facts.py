@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from ackproof.judge.coherence.rows import check_rows
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import judge
 from ackproof.rundir.anomalies import LIVE_ONLY, Anomaly
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.ledger import TxnRow, parts, write_transactions
 from ackproof.rundir.metadata import TopicRemoved, write_metadata
-from ackproof.rundir.outcome import TxnOutcome
+from ackproof.rundir.outcome import Says, TxnOutcome
 from ackproof.rundir.schema import PRODUCED, SERIES
 
 from .conftest import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
@@ -235,7 +234,7 @@ def test_a_broker_that_names_no_offset_breaks_a_promise_if_nobody_changed_the_le
     if sealed:
         facts.run.seal.write_text("{}")
     (found,) = check_rows(facts)
-    assert (found.says, found.proven) == (kind, False)
+    assert (found.kind, found.proven) == (kind, False)
     assert found.text.startswith("attempts that were acknowledged without an offset: 1")
 
 

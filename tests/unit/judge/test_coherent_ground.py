@@ -15,7 +15,6 @@ from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.links.named import CutFault
 from ackproof.judge.coherence import faults, run
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Says
 from ackproof.judge.verdict import judge
 from ackproof.rundir.metadata import (
     BrokerRegistered,
@@ -27,7 +26,7 @@ from ackproof.rundir.metadata import (
     PartitionChanged,
     write_metadata,
 )
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.outcome import Says, Verdict
 from ackproof.rundir.timeline import (
     Event,
     EventKind,
@@ -85,7 +84,7 @@ def test_all_of_the_metadata_log_is_there(
 
 def test_no_metadata_log_is_a_lack(facts: Facts) -> None:
     (found,) = run.check_metadata_log(facts)
-    assert found.says is Says.LACKS
+    assert found.kind is Says.LACKS
     assert list(run.check_metadata_log(replace(facts, backend="attach"))) == []
 
 
@@ -97,7 +96,7 @@ def test_zookeeper_has_offsets_of_its_own_and_what_lies_in_a_snapshot_lacks(fact
     )
     write_metadata(facts.run.metadata_log, [_state(65, 0, 0), _state(65, 2, 1), _end(66, 2)])
     (found,) = run.check_metadata_log(facts)
-    assert (found.says, "from partition epoch 0 to 2" in found.text) == (Says.LACKS, True)
+    assert (found.kind, "from partition epoch 0 to 2" in found.text) == (Says.LACKS, True)
 
 
 def test_the_verdict_asks_of_a_sealed_run(facts: Facts) -> None:

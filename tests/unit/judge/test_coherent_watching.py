@@ -10,8 +10,9 @@ import pytest
 
 from ackproof.judge.coherence.samples import check_changes, check_high_watermarks, check_looks
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion
 from ackproof.rundir.observed import Pulse, Sample
+from ackproof.rundir.outcome import Says
 from ackproof.rundir.timeline import (
     ClientEnded,
     Event,
@@ -229,4 +230,4 @@ def test_a_leader_whose_high_watermark_falls_contradicts_itself(
         facts.run.seal.write_text("{}")
     else:
         facts.run.seal.unlink(missing_ok=True)
-    assert [one.says for one in check_high_watermarks(facts)] == [says]
+    assert [one.kind for one in check_high_watermarks(facts)] == [says]

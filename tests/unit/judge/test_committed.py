@@ -14,13 +14,13 @@ import pytest
 from ackproof.experiment.backends import Ability
 from ackproof.judge.checks.committed import check_committed_offsets, check_committed_starts
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.committed import CommittedFile, GroupOffsets, OffsetsLog
 from ackproof.rundir.documents import Client
 from ackproof.rundir.metadata import LogEnded, PartitionChanged
 from ackproof.rundir.observed import CommittedStart, OffsetCommit
-from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.outcome import ReadPhase, Says
 from ackproof.rundir.schema import CONSUMED
 
 MS = 1_000_000
@@ -120,7 +120,7 @@ def _opinions(
 
 def test_what_was_granted_last_is_a_witness(facts: Facts) -> None:
     (opinion,) = _opinions(facts, _file(300))
-    assert opinion.says is Says.AGREES
+    assert opinion.kind is Says.AGREES
     assert opinion.text == "OffsetFetch and the logs of __consumer_offsets have what was granted: 1 offsets"
 
 
@@ -165,7 +165,7 @@ def test_a_run_without_commits_says_nothing(facts: Facts) -> None:
 )  # fmt: skip
 def test_a_wrong_committed_offset_is_a_break(facts: Facts, file: CommittedFile, text: str) -> None:
     (opinion,) = _opinions(facts, file)
-    assert (opinion.says, opinion.text, opinion.subject) == (Says.BREAKS, text, GROUP)
+    assert (opinion.kind, opinion.text, opinion.subject) == (Says.BREAKS, text, GROUP)
 
 
 LATE = _commit(200, 2000, took_ms=90)
@@ -215,7 +215,7 @@ LATE = _commit(200, 2000, took_ms=90)
     ],
 )  # fmt: skip
 def test_what_kafka_allows_is_no_break(facts: Facts, file: CommittedFile, changes: dict[str, Any]) -> None:
-    assert [one for one in _opinions(facts, file, **changes) if one.says is not Says.AGREES] == []
+    assert [one for one in _opinions(facts, file, **changes) if one.kind is not Says.AGREES] == []
 
 
 @pytest.mark.parametrize(
@@ -236,17 +236,17 @@ def test_a_loss_that_settings_and_faults_explain_is_not_judged(
     facts: Facts, served: int | None, changes: dict[str, Any], why: str
 ) -> None:
     (opinion,) = _opinions(facts, _file(served), **changes)
-    assert opinion.says is Says.NOT_JUDGED and why in opinion.text
+    assert opinion.kind is Says.NOT_JUDGED and why in opinion.text
 
 
 def test_a_lost_tail_explains_no_offset_that_nobody_asked_for(facts: Facts) -> None:
     (opinion,) = _opinions(facts, _file(350), states=UNCLEAN)
-    assert opinion.says is Says.BREAKS and "350, which no client asked for" in opinion.text
+    assert opinion.kind is Says.BREAKS and "350, which no client asked for" in opinion.text
 
 
 def test_retention_that_outlasts_the_run_explains_nothing(facts: Facts) -> None:
     (opinion,) = _opinions(facts, _file(None), settings={"offsets.retention.minutes": "1"})
-    assert opinion.says is Says.BREAKS
+    assert opinion.kind is Says.BREAKS
 
 
 @pytest.mark.parametrize(("running", "says"), [((1, 2, 3), Says.LACKS), ((2, 3), Says.NOT_JUDGED)])
@@ -255,7 +255,7 @@ def test_a_coordinator_that_does_not_answer(facts: Facts, running: tuple[int, ..
 
     watched = replace(facts, recovery=RecoveryFile(bounds={}, waited_s=0, running=running))
     (opinion,) = _opinions(watched, _file(None, reason="no answer in time"))
-    assert opinion.says is says and "no answer in time" in opinion.text
+    assert opinion.kind is says and "no answer in time" in opinion.text
 
 
 # -- readers that start at committed offsets ------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_a_reader_that_returns_to_the_granted_offset_is_no_finding(facts: Facts)
 
 def test_a_start_beyond_what_was_handed_out_is_told_twice(facts: Facts) -> None:
     wrong, unhanded = _restart(facts, 350)
-    assert wrong.says is unhanded.says is Says.BREAKS
+    assert wrong.kind is unhanded.kind is Says.BREAKS
     assert wrong.text == (
         "group ackproof-r0, orders/0: offset 300 was committed, granted at 3.005 s, and when r1 started at 5.000 s "
         "OffsetFetch answered 350, which no client asked for"

@@ -16,11 +16,10 @@ from crc32c import crc32c
 from ackproof.judge.checks.contents import ComparedBatches, compare
 from ackproof.judge.checks.logs import check_logs
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Says
 from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, FinalRows, write_consumed
-from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.outcome import ReadPhase, Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import UNKNOWN_CONTENT, encoder
 from ackproof.rundir.payload_bulk import as_int64, content_hashes, content_sum
@@ -238,7 +237,7 @@ def test_the_read_at_read_committed_is_compared_by_its_own_offsets(facts: Facts)
         committed = (whole.model_copy(update={"start": start, "end": end}),)
         final = facts.final_read.model_copy(update={"committed": committed})
         said = check_logs(replace(facts, final_read=final, audit=audit))
-        assert sum(one.says is Says.AGREES and "read_committed" in one.text for one in said) == agrees
+        assert sum(one.kind is Says.AGREES and "read_committed" in one.text for one in said) == agrees
 
 
 def _xerial(data: bytes) -> bytes:

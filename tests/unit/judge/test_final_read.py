@@ -13,8 +13,9 @@ import pytest
 from ackproof.judge.checks import final_read, run
 from ackproof.judge.checks.classes import unappended
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion
 from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.outcome import Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES, LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import ClientReset
@@ -115,7 +116,7 @@ def test_a_reader_that_was_sent_on_past_records_is_told_of(make_run: MakeRun) ->
     cut = ClientReset(assignment=2, position=90, start=40, end=80, goes_on=70)
     happened = tuple(event(one, 0.9, client="r0", topic="orders", partition=0) for one in (reset, cut))
     (told,) = run.check_resets(replace(facts, events=happened))
-    assert (told.says, told.text) == (
+    assert (told.kind, told.text) == (
         Says.NOT_JUDGED,
         "reader r0 was at offset 10 of orders/0 at 0.9 s, and the log began at 40 by then: it went on at 40 and "
         "never read the 30 offsets between",

@@ -21,12 +21,12 @@ from ackproof.judge.coherence.groups import check_groups as check_coherence
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import judge_class, opinions_on_groups
 from ackproof.judge.liveness import judge_liveness
-from ackproof.judge.opinion import Says
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.documents import GroupCounts
 from ackproof.rundir.groups import CommitResult, GroupsFile, MembershipEvent
 from ackproof.rundir.observed import RecoveryFile, Unrecovered
+from ackproof.rundir.outcome import Says
 from planted_groups import PlantedGroups
 from planted_judgement import (
     RESET,
@@ -42,7 +42,7 @@ from written_group import LOG_PARTITION, START, TOPIC
 
 def said(facts: Facts, says: Says) -> list[str]:
     checks = (check_groups, check_group_offsets, check_coherence)
-    return [one.text for check in checks for one in check(facts) if one.says is says]
+    return [one.text for check in checks for one in check(facts) if one.kind is says]
 
 
 @pytest.mark.parametrize("commit", ["before", "after", "timed", "auto", "transaction"])

@@ -13,11 +13,11 @@ from ackproof.experiment.group_promises import (
     markdown,
 )
 from ackproof.judge.groups import combine, judge_class, opinions_on_groups
-from ackproof.judge.opinion import Says
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.model import Chance, PredictedClass, PredictedGroupClass, PredictionFile
+from ackproof.rundir.outcome import Says
 from planted_groups import PlantedGroups
 from planted_judgement import (
     MOVED,
@@ -48,7 +48,7 @@ def test_a_finding_is_told_with_group_count_samples_promise_and_source(tmp_path:
     found = {Anomaly.UNDELIVERED: [(0, offset) for offset in range(13, 18)]}
     facts = Run(tmp_path, planted_group(), found).facts()
     (opinion,) = opinions_on_groups(judge_class(facts, Anomaly.UNDELIVERED))
-    assert (opinion.says, opinion.subject, opinion.proven) == (Says.BREAKS, "undelivered", False)
+    assert (opinion.kind, opinion.subject, opinion.proven) == (Says.BREAKS, "undelivered", False)
     assert opinion.text == (
         "group billing: 5 records that no member processed (orders/0 at 13, orders/0 at 14, orders/0 at 15, …). "
         "Forbidden: commit: after: commits come after processing: at least once (KafkaConsumer javadoc, "

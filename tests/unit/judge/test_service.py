@@ -15,13 +15,13 @@ import pytest
 
 from ackproof.judge.checks.service import check_service
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, write_consumed
 from ackproof.rundir.model import Chance
-from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.outcome import ReadPhase, Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import ClientLibrary, mark_end
 from ackproof.rundir.service import OUTPUT, InstanceEnd, ServiceFile
@@ -130,7 +130,7 @@ class Run:
 
 
 def texts(opinions: Iterable[Opinion], says: Says) -> list[str]:
-    return [one.text for one in opinions if one.says is says]
+    return [one.text for one in opinions if one.kind is says]
 
 
 def told(
@@ -156,7 +156,7 @@ def test_a_service_that_copies_all_is_confirmed(tmp_path: Path) -> None:
         "service at level 0: 2,000 of 2,000 input records are in its output"
     ]
     assert len(texts(opinions, Says.NOT_JUDGED)) == 4
-    assert {one.says for one in opinions} == {Says.AGREES, Says.NOT_JUDGED}
+    assert {one.kind for one in opinions} == {Says.AGREES, Says.NOT_JUDGED}
 
 
 def test_dropped_records_are_counted_at_level_0(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_doubled_records_are_counted_and_judged_by_the_promise(tmp_path: Path) -
     assert not texts(opinions, Says.BREAKS)
     assert any("40 input records are more than once" in text for text in texts(opinions, Says.NOT_JUDGED))
     once = Run(tmp_path / "once", promise="exactly-once").judge(output)
-    (broken,) = [one for one in once if one.says is Says.BREAKS]
+    (broken,) = [one for one in once if one.kind is Says.BREAKS]
     assert broken.numbers == {"doubled": 40}
 
 
@@ -281,4 +281,4 @@ def test_records_that_were_delivered_twice_are_counted(tmp_path: Path) -> None:
 def test_an_instance_that_a_fault_kills_is_no_gap_in_the_evidence(tmp_path: Path) -> None:
     run = Run(tmp_path, faults="{kill_client: {client: service}, at: 1s}")
     opinions = run.judge(EVERY, asked=False, killed=True, status=-9)
-    assert {opinion.says for opinion in opinions} == {Says.NOT_JUDGED, Says.AGREES}
+    assert {opinion.kind for opinion in opinions} == {Says.NOT_JUDGED, Says.AGREES}

@@ -20,12 +20,12 @@ from ackproof.faults.disks.flip_bits import FlipBits
 from ackproof.faults.planned.topics import SetConfig
 from ackproof.judge import prepare_audit
 from ackproof.judge.facts import Facts
-from ackproof.judge.timestamps import timestamp_rules
+from ackproof.judge.removal import timestamp_rules
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import TimestampRule, read_by_partition
 from ackproof.rundir.timeline import Event, EventKind
-from ackproof.rundir.timestamps import read_timestamps
 
 from .conftest import SECOND
 
@@ -155,11 +155,11 @@ def test_runs_of_older_versions_have_no_rules(make_run: Callable[..., CaseDir]) 
     for exact in (True, False):
         _stamped(run, exact)
         prepare_audit([run.path])
-        (rule,) = read_timestamps(run).values()
+        (rule,) = (read_by_partition(run.timestamps_json, TimestampRule) or {}).values()
         assert (rule.sent_from_ns, rule.unsure_ns is None) == (WALL_NS, exact)
     _stamped(run, None)
     prepare_audit([run.path])
-    assert read_timestamps(run) == {}
+    assert read_by_partition(run.timestamps_json, TimestampRule) is None
 
 
 def test_a_folder_of_another_tool_has_no_rules(tmp_path: Path) -> None:

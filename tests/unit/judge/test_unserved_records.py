@@ -15,7 +15,7 @@ from ackproof.observe.replica_logs import LogDir, collect_replica_logs
 from ackproof.rundir.documents import CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.timestamps import TimestampRule, write_timestamps
+from ackproof.rundir.removals import TimestampRule, write_by_partition
 from broker_files import as_control, batch, with_append_time
 
 from .conftest import EXPERIMENT, WHOLE, in_sync
@@ -73,7 +73,8 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
         if not isr:
             run.samples.write_text(f"{replace(in_sync('orders', 0), isr=()).line()}\n")
         if appended is not None:
-            write_timestamps(run, [TimestampRule("orders", 0, sent_from_ns=None, appended_ms=appended)])
+            rule = TimestampRule("orders", 0, sent_from_ns=None, appended_ms=appended)
+            write_by_partition(run.timestamps_json, [rule])
         _set_clock(run, round(clock_set_s * 1e9))
         return judge_case(run)
 

@@ -19,7 +19,8 @@ from ackproof.network.wire import KRAFT, ZOOKEEPER, Question, Unreachable, messa
 from ackproof.observe import brokers
 from ackproof.observe.brokers import BrokerObserver, fetch_question, produce_question
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.observed import ZNODES, read_rounds
+from ackproof.rundir.document import read_lines
+from ackproof.rundir.observed import ZNODES, BrokerRound
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
@@ -197,7 +198,7 @@ def test_rounds_are_read_back(stand: Any) -> None:
     written = [one.round(), one.round()]
     one.path.parent.mkdir()
     one.path.write_text("".join(f"{it.model_dump_json()}\n" for it in written) + '{"t_ns":')
-    assert read_rounds(one.path) == written
+    assert list(read_lines(one.path, BrokerRound)) == written
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ackproof.clients.contract import (
     allowed_settings,
 )
 from ackproof.experiment.client import JAVA
-from ackproof.rundir.guarantees import LIBRARIES, definite_codes
+from ackproof.rundir.guarantees import DEFINITE_CODES, LIBRARIES
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.parts import ClientLibrary
 
@@ -91,7 +91,7 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
     from ackproof.clients.java.runtime import client_command
 
     once = not math.isclose(resend_after_s(settings.config), 0.0)
-    definite = sorted(definite_codes(JAVA)) if once else []
+    definite = sorted(DEFINITE_CODES[JAVA]) if once else []
     own = {
         **_common(settings, settings.chunk_rows),
         "producer": settings.producer,

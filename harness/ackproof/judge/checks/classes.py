@@ -24,6 +24,7 @@ from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
 from ackproof.rundir.anomaly_terms import Concern, Inversion, RuledBy
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
 from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
@@ -244,7 +245,9 @@ def _count_against(
     `forbidden`: all other topics. If the class is about the order of records (`RuledBy.ORDER`) and one of these topics
     is without idempotence, only inversions of two acknowledged records count.
     """
-    acked_only = any(_acked_inversions_only(anomaly, promises) for promises in forbidden.values())
+    row = TABLE.get(anomaly)
+    acked_only = row is not None and row.ruled_by is RuledBy.ORDER
+    acked_only &= not all(promises.idempotence for promises in forbidden.values())
     if not permitting and not acked_only:
         return count
     wanted = pc.scalar(True)
@@ -315,14 +318,6 @@ def ruling(
     return Ruling(Chance.UNKNOWN, f"the prediction is unknown: {found.why}", found.chance)
 
 
-def _acked_inversions_only(anomaly: str, promises: Promises) -> bool:
-    """Return True if findings of the class count only where both records of an inversion were acknowledged: for
-    classes of order (`RuledBy.ORDER`) without idempotence.
-    """
-    row = TABLE.get(anomaly)
-    return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence
-
-
 def unappended(facts: Facts) -> str:
     """Describe lost records that were acknowledged without an offset, as the end of a sentence; '' with acks=0, or
     without such records.
@@ -347,9 +342,7 @@ def _begun_late(facts: Facts) -> Iterator[str]:
     rows = facts.batches.filter(wanted).sort_by("first_offset")
     seen: set[tuple[str, int, int]] = set()
     names = ("topic", "partition", "producer_id", "base_sequence", "leader_epoch", "first_offset")
-    for topic, partition, who, sequence, epoch, offset in zip(
-        *(rows[name].to_pylist() for name in names), strict=True
-    ):
+    for topic, partition, who, sequence, epoch, offset in rows_of(rows, *names):
         if (topic, partition, who) not in seen and sequence > 0 and epoch > 0:
             yield (
                 f", and {topic}/{partition} has producer id {who} from sequence {sequence} on, at offset {offset}: the "

@@ -19,6 +19,7 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.case import Case
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC, GroupOffsets, OffsetsLog
 from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.ledger import ledger_rows
@@ -89,7 +90,7 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
             place: text + _in_logs(group, place, file.logs) for place, text in wrong
         }
         if found:
-            yield _first_of(found, group.group)
+            yield first_of(found, group.group)
         elif loss:
             yield not_judged(f"whether commits of group {group.group} may be missing: {loss}")
         else:
@@ -126,10 +127,11 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
             dict(_unhanded(facts, reader, start, offsets)),
         ):
             if found:
-                yield _first_of(found, reader)
+                yield first_of(found, reader)
 
 
-def _first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
+def first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
+    """Return a `breaks` opinion with the sentence of the first of these partitions, and their number."""
     more = f" ({len(found)} partitions)" if len(found) > 1 else ""
     return breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
 
@@ -306,7 +308,7 @@ def why_logs_touched(case: Case, t_ns: float) -> str:
 def why_expired(case: Case, t_ns: float) -> str:
     """Return the retention of committed offsets as text if it is shorter than the time `t_ns` since the run began; else
     ''."""
-    kept = [int(value) for value in _values(case, _RETENTION) if value.lstrip("-").isdigit()]
+    kept = [int(value) for value in broker_values(case, _RETENTION) if value.lstrip("-").isdigit()]
     if any(minutes * 60 <= t_ns / 1e9 for minutes in kept):
         return f"{_RETENTION} is {min(kept)}"
     return ""
@@ -322,12 +324,12 @@ def _why_losable(facts: Facts, partition: int) -> str:
 
 def why_losable_by_settings(facts: Facts, partition: int) -> str:
     """Return the setting, deletion or unclean election that allows the loss of an accepted commit; '' for none."""
-    if any(value != "-1" for value in _values(facts.case, _REQUIRED_ACKS)):
+    if any(value != "-1" for value in broker_values(facts.case, _REQUIRED_ACKS)):
         return f"{_REQUIRED_ACKS} does not wait for the ISR"
     place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log
     if len(log.states.get(place, ())) > 1:
         return f"{OFFSETS_TOPIC} was deleted and created again"
-    if place in log.states and any(clean is False for _, clean in log.elections(place)):
+    if log.elected_uncleanly(place):
         return f"a leader of {place} was elected that was not in the ISR"
     return ""
 
@@ -350,7 +352,7 @@ def why_stale(facts: Facts, partition: int) -> str:
     return f"the leader of {place} changed" if any(facts.metadata_log.elections(place)) else ""
 
 
-def _values(case: Case, name: str) -> list[str]:
+def broker_values(case: Case, name: str) -> list[str]:
     """Return the values that the experiment gives to a broker setting; empty if it gives none."""
     cluster = case.experiment.cluster
     configs = (cluster.config, *cluster.broker_config.values())
@@ -371,13 +373,10 @@ def find_forgotten(
     member gets such an answer after its assignment, the harness at the end of the run (`rest`). Only commits accepted
     before `until` count: ns from the start of the run to the first election of another coordinator. Every coordinator
     has these, even a deposed one. `commits`, `membership`: ledgers of the group."""
-    columns = ("topic", "partition", "offset", "done_ns")
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))
     told: list[tuple[float, bool, TopicPartition, int]] = [
         (done, False, TopicPartition(topic, partition), offset)
-        for topic, partition, offset, done in zip(
-            *(accepted[name].to_pylist() for name in columns), strict=True
-        )
+        for topic, partition, offset, done in rows_of(accepted, "topic", "partition", "offset", "done_ns")
     ]
     assigned: dict[tuple[int, TopicPartition], int] = {}
     for row in membership.sort_by("t_ns").to_pylist():

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.ledger import FinalRows
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
@@ -106,10 +107,8 @@ def _committed_contents(log: pa.Table) -> npt.NDArray[np.int64]:
     """
     holds: npt.NDArray[np.int64] = log["content"].to_numpy().copy()
     next_marker: dict[int, int] = {}
-    columns = (log[name].to_pylist() for name in ("producer_id", "control", "transactional"))
-    for position, (producer_id, control, transactional) in reversed(
-        list(enumerate(zip(*columns, strict=True)))
-    ):
+    rows = list(enumerate(rows_of(log, "producer_id", "control", "transactional")))
+    for position, (producer_id, control, transactional) in reversed(rows):
         if control:
             next_marker[producer_id] = holds[position]
         elif transactional and (marker := next_marker.get(producer_id, UNKNOWN_CONTENT)) != COMMIT_MARKER:

@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, breaks
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.removals import TimestampRule, read_by_partition
 from ackproof.rundir.replicas import APPEND_TIME, CREATE_TIME
-from ackproof.rundir.timestamps import read_timestamps
 
 
 def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
@@ -29,9 +30,7 @@ def check_damaged_batches(facts: Facts) -> Iterator[Opinion]:
     damaged = facts.batches.filter(~pc.field("sound")).sort_by("first_offset")
     columns = ("topic", "partition", "node", "first_offset", "last_offset", "crc")
     found: set[tuple[TopicPartition, int]] = set()
-    for topic, partition, node, first, last, crc in zip(
-        *(damaged[name].to_pylist() for name in columns), strict=True
-    ):
+    for topic, partition, node, first, last, crc in rows_of(damaged, *columns):
         place = TopicPartition(topic, partition)
         later = facts.logs.of_replica(place, node).filter(pc.field("first_offset") > last)
         witness = _witness(facts, place, node, first, crc) if later.num_rows else ""
@@ -72,7 +71,8 @@ def check_timestamp_types(facts: Facts) -> Iterator[Opinion]:
     """
     if facts.replicas is None:
         return
-    for place, rule in sorted(read_timestamps(facts.run).items()):
+    rules = read_by_partition(facts.run.timestamps_json, TimestampRule) or {}
+    for place, rule in sorted(rules.items()):
         allowed = {CREATE_TIME: rule.sent_from_ns is not None, APPEND_TIME: rule.appended_ms is not None}
         for number, name in ((CREATE_TIME, "CreateTime"), (APPEND_TIME, "LogAppendTime")):
             here = ~pc.field("control") & pc.field("sound") & (pc.field("timestamp_type") == number)

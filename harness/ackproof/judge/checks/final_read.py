@@ -31,7 +31,7 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
     if not final.complete:
         reasons = "; ".join(final.reasons) or "no reason recorded"
         yield lacks(f"the final read is incomplete: {reasons}")
-    read = {TopicPartition(one.topic, one.partition) for one in final.partitions}
+    read = {one.place for one in final.partitions}
     unread = sorted(partitions_of(facts.case, facts.case.experiment.topics) - read)
     if unread:
         yield lacks("the final read says nothing of " + ", ".join(map(str, unread)))
@@ -94,8 +94,7 @@ def _read_whole(facts: Facts, place: TopicPartition, batch: Mapping[str, int]) -
 def _of_the_readers(facts: Facts, final: FinalReadFile) -> Iterator[Opinion]:
     readers = [("the final reader", final.partitions, facts.audit.records.consumed_final)]
     if facts.case.experiment.workload.producers.transaction_size is not None:
-        read = {(one.topic, one.partition) for one in final.partitions}
-        if {(one.topic, one.partition) for one in final.committed} != read:
+        if {one.place for one in final.committed} != {one.place for one in final.partitions}:
             yield lacks("there was no final read at read_committed of what producers wrote in transactions")
         who = "the final reader at read_committed"
         readers.append((who, final.committed, facts.audit.consumed_committed))

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.group_promises import Condition
-from ackproof.judge.checks.committed import deleted_topics, differing, in_sync_logs
+from ackproof.judge.checks.committed import deleted_topics, differing, first_of, in_sync_logs
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import GroupFacts, read_groups
-from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.judge.opinion import Opinion, agrees, lacks, not_judged
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
 from ackproof.rundir.committed import OFFSETS_TOPIC, OffsetsLog
 from ackproof.rundir.groups import CommitResult, MemberEnd, MembershipEvent, OffsetsRecord
@@ -78,13 +78,9 @@ def _ends(group: GroupFacts) -> Iterator[str]:
         one.group == group.name for one in recovery.of_class(Anomaly.STALLED)
     )
     if not end.caught_up and not stalled:
-        behind = sum(
-            end_offset - max(end.committed.of_partition.get(TopicPartition(topic, partition), 0), 0)
-            for topic, partition, end_offset in end.ends
-        )
         yield (
-            f"group {group.name} had not caught up after {end.waited_s:.0f} s: {behind:,} offsets remain; give it more "
-            f"time with settle, more members, or a shorter record_time"
+            f"group {group.name} had not caught up after {end.waited_s:.0f} s: {sum(end.lags.values()):,} offsets "
+            "remain; give it more time with settle, more members, or a shorter record_time"
         )
 
 
@@ -130,8 +126,7 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
         if not found and Condition.OPERATOR not in conditions:
             found = dict(_find_strange(group, gone))
         if found:
-            more = f" ({len(found)} partitions)" if len(found) > 1 else ""
-            yield breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
+            yield first_of(found, subject)
         elif in_sync_logs(answer, logs):
             confirmed += len(loose)
     if confirmed:

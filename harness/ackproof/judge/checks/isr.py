@@ -144,9 +144,6 @@ def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind
 
 # -- replicas that left ---------------------------------------------------------------------------------------------
 
-_COPY = ("first_offset", "last_offset", "leader_epoch", "crc")
-"""Columns that are equal in all copies of a batch."""
-
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
     """Compare the log of each replica that left the ISR with the log of a replica that stayed. Yield a `lacks` opinion
@@ -168,8 +165,8 @@ def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
             if not stayed or node not in own or own[node].reason:
                 continue
             start = max(own[node].log_start, own[stayed[0]].log_start)
-            mine, theirs = (_copies(facts, place, each, start, until) for each in (node, stayed[0]))
-            if odd := sorted(mine ^ theirs):
+            mine, theirs = (facts.logs.copies(place, each) for each in (node, stayed[0]))
+            if odd := sorted(row for row in mine ^ theirs if start <= row[0] and row[1] < until):
                 yield lacks(
                     f"{place}: node {node} was in the ISR when the high watermark was {until}, and below that its log "
                     f"differs from that of node {stayed[0]} from offset {odd[0][0]} on",
@@ -202,9 +199,3 @@ def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
         if left:
             found[place] = {node: min([marks[node], *cuts[place]]) for node in left}
     return found
-
-
-def _copies(facts: Facts, place: TopicPartition, node: int, start: int, until: int) -> set[tuple[int, ...]]:
-    wanted = (pc.field("first_offset") >= start) & (pc.field("last_offset") < until)
-    log = facts.logs.of_replica(place, node).filter(wanted)
-    return set(zip(*(log[name].to_pylist() for name in _COPY), strict=True))

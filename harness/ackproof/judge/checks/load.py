@@ -18,6 +18,7 @@ from ackproof.judge.liveness import blocked
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, Anomaly
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.lifelines import KILLED
@@ -146,7 +147,6 @@ def _acked_bins(series: Path) -> dict[TopicPartition, list[int]]:
     table = storage.read_table(series, columns=["topic", "partition", "start_ns", "acked"])
     table = table.filter(pc.field("acked") > 0)
     bins: dict[TopicPartition, list[int]] = {}
-    columns = (table[name].to_pylist() for name in ("topic", "partition", "start_ns"))
-    for topic, partition, start in zip(*columns, strict=True):
+    for topic, partition, start in rows_of(table, "topic", "partition", "start_ns"):
         bins.setdefault(TopicPartition(topic, partition), []).append(start)
     return bins

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ackproof.judge.checks.contents import ComparedBatches, compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import LogBatches, Replica
@@ -66,7 +67,7 @@ class _Logs(NamedTuple):
     def rows(self, node: int, start: int, end: int) -> list[_Batch]:
         log = self.batches.of_replica(self.place, node)
         log = log.filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
-        return [_Batch(*row) for row in zip(*(log[name].to_pylist() for name in _Batch._fields), strict=True)]
+        return [_Batch(*row) for row in rows_of(log, *_Batch._fields)]
 
     def since(self, *nodes: int) -> str:
         """Return, as the end of a sentence, the faults that removed or damaged part of the logs of these

@@ -4,6 +4,7 @@ prints too few kinds of events (`level`)?"""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -28,7 +29,9 @@ from ackproof.rundir.model import Chance
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.service import ServiceFile
 
-_SUBJECT: Final = "service"
+_lacks, _breaks, _stays_open, _not_judged, _agrees = (
+    partial(says, subject="service") for says in (lacks, breaks, stays_open, not_judged, agrees)
+)
 _SAMPLES: Final = 3
 _UNTOLD: Final = {
     0: "which records it was handed and processed: it tells nothing (level 0)",
@@ -59,7 +62,7 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     if spec is None:
         return
     if file is None:
-        yield lacks("the run has no file of what became of the service", subject=_SUBJECT)
+        yield _lacks("the run has no file of what became of the service")
         return
     places = [
         TopicPartition(spec.input, number)
@@ -70,11 +73,11 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
         told = read_events(facts.run, file, spec.level)
         gone = [] if file.problem else unwritten(file, told)
     except (OSError, pa.ArrowException) as error:
-        yield lacks(f"service: its output cannot be read: {error}", subject=_SUBJECT)
+        yield _lacks(f"service: its output cannot be read: {error}")
         return
     for level in range(told.level, 3):
-        yield not_judged(f"service: {_UNTOLD[level]}", subject=_SUBJECT)
-    yield not_judged("service: whether two instances owned one partition at a time", subject=_SUBJECT)
+        yield _not_judged(f"service: {_UNTOLD[level]}")
+    yield _not_judged("service: whether two instances owned one partition at a time")
     kills = any(
         isinstance(fault, KillClient) and fault.client.kind == "service" for fault in facts.case.faults
     )
@@ -83,16 +86,15 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
         for place, now, offset in regressed(file, told):
             has = "no offset" if now < 0 else f"offset {now}"
             text = f"service: group {spec.group} has {has} of {place}, and its newest granted commit was {offset}"
-            yield stays_open(text, subject=_SUBJECT, numbers={"committed": now, "granted": offset})
+            yield _stays_open(text, numbers={"committed": now, "granted": offset})
     yield from _dropped(facts, spec, file, counts, told)
     yield from _doubled(spec, counts, told)
     if gone:
         yield _unwritten(facts, spec, gone, told)
     text = f"service at level {told.level}: {counts.copied:,} of {counts.records:,} input records are in its output"
     again = sum(number > 1 for number in told.delivered.values())
-    yield agrees(
+    yield _agrees(
         f"{text}; {again:,} were delivered more than once" if told.level else text,
-        subject=_SUBJECT,
         numbers={
             "level": told.level,
             "copied": counts.copied,
@@ -109,39 +111,33 @@ def _evidence(
         words = f": {one.last_words.splitlines()[-1]}" if one.last_words else ""
         if one.killed:
             if not kills:
-                yield lacks(
-                    f"service {one.id} was killed, and no fault of the case kills a service", subject=_SUBJECT
-                )
+                yield _lacks(f"service {one.id} was killed, and no fault of the case kills a service")
         elif not one.asked:
-            yield lacks(f"service {one.id} ended by itself ({one.status}){words}", subject=_SUBJECT)
+            yield _lacks(f"service {one.id} ended by itself ({one.status}){words}")
         elif spec.level and one.status:
-            yield lacks(
-                f"service {one.id} was asked to stop and ended with {one.status}{words}", subject=_SUBJECT
-            )
+            yield _lacks(f"service {one.id} was asked to stop and ended with {one.status}{words}")
     for name, breach in told.breaches:
-        yield lacks(f"service {name} breaks the contract of docs/clients.md: {breach}", subject=_SUBJECT)
+        yield _lacks(f"service {name} breaks the contract of docs/clients.md: {breach}")
     if told.missing:
         names = ", ".join(told.missing)
-        yield lacks(f"service: it never told {names}, and level {spec.level} needs them", subject=_SUBJECT)
+        yield _lacks(f"service: it never told {names}, and level {spec.level} needs them")
     if file.problem:
-        yield lacks(f"service: its output is not complete: {file.problem}", subject=_SUBJECT)
+        yield _lacks(f"service: its output is not complete: {file.problem}")
     if file.committed.reason:
-        yield lacks(f"service: no commits of {spec.group}: {file.committed.reason}", subject=_SUBJECT)
+        yield _lacks(f"service: no commits of {spec.group}: {file.committed.reason}")
     if counts.pending:
         what = (
             f"group {spec.group} committed nothing" if counts.uncommitted else "they are not committed past"
         )
-        yield lacks(
+        yield _lacks(
             f"service: it did not finish: {len(counts.pending):,} input records are not in its output, and {what}: "
             f"{describe_positions(counts.pending)}",
-            subject=_SUBJECT,
             numbers={"pending": len(counts.pending)},
         )
     if counts.foreign:
-        yield lacks(
+        yield _lacks(
             f"service: {counts.foreign:,} records of its output have no identity of an input record; is "
             f"identity: {spec.identity} right?",
-            subject=_SUBJECT,
             numbers={"foreign": counts.foreign},
         )
 
@@ -157,11 +153,11 @@ def _dropped(
     )
     numbers = {"dropped": len(counts.dropped)}
     if spec.promise == "at-most-once":
-        yield not_judged(f"{text}. Allowed: it promises at most once", subject=_SUBJECT, numbers=numbers)
+        yield _not_judged(f"{text}. Allowed: it promises at most once", numbers=numbers)
     elif why := why_unread(facts, spec.input):
-        yield stays_open(f"{text}. Neither forbidden nor allowed: {why}", subject=_SUBJECT, numbers=numbers)
+        yield _stays_open(f"{text}. Neither forbidden nor allowed: {why}", numbers=numbers)
     else:
-        yield breaks(f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers)
+        yield _breaks(f"{text}. Forbidden: it promises {spec.promise}", numbers=numbers)
 
 
 def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
@@ -169,7 +165,6 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
     such as `3 never delivered`; '' if it prints no events."""
     if not told.level:
         return ""
-    sends = told.sends
     numbers = {
         "never delivered": sum(one not in told.delivered for one in counts.dropped),
         "delivered and never processed": sum(
@@ -178,9 +173,9 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
         "told as processed": sum(one in told.processed for one in counts.dropped),
     }
     if told.level >= 3:
-        numbers["never sent"] = sum(one not in sends.attempts for one in counts.dropped)
+        numbers["never sent"] = sum(one not in told.attempts for one in counts.dropped)
         numbers["sent with an error that was swallowed"] = sum(
-            one in sends.failed and one not in sends.acked_of for one in counts.dropped
+            one in told.failed and one not in told.acked_of for one in counts.dropped
         )
     return " (" + ", ".join(f"{number:,} {words}" for words, number in numbers.items() if number) + ")"
 
@@ -209,9 +204,9 @@ def _doubled(spec: ServiceSpec, counts: ServiceCounts, told: ServiceEvents) -> I
         text += f" ({again:,} were delivered more than once, {count - again:,} once)"
     numbers = {"doubled": count}
     if spec.promise == "at-least-once":
-        yield not_judged(f"{text}. Allowed: it promises at least once", subject=_SUBJECT, numbers=numbers)
+        yield _not_judged(f"{text}. Allowed: it promises at least once", numbers=numbers)
     else:
-        yield breaks(f"{text}. Forbidden: it promises {spec.promise}", subject=_SUBJECT, numbers=numbers)
+        yield _breaks(f"{text}. Forbidden: it promises {spec.promise}", numbers=numbers)
 
 
 def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: ServiceEvents) -> Opinion:
@@ -219,11 +214,9 @@ def _unwritten(facts: Facts, spec: ServiceSpec, gone: Sequence[Position], told: 
     text = f"service: {len(gone):,} records of its output were acknowledged and are beyond its end: {where}"
     numbers = {"unwritten": len(gone)}
     promises = Promises.from_experiment(facts.case.planned, spec.input)  # the output has the input's settings
-    if told.sends.reliable and promises.min_insync >= 2 and not promises.unclean_election:
-        return breaks(f"{text}. Forbidden: it told acks=all", subject=_SUBJECT, numbers=numbers)
-    return stays_open(
-        f"{text}. Its acks or the topic's settings permit it", subject=_SUBJECT, numbers=numbers
-    )
+    if told.reliable and promises.min_insync >= 2 and not promises.unclean_election:
+        return _breaks(f"{text}. Forbidden: it told acks=all", numbers=numbers)
+    return _stays_open(f"{text}. Its acks or the topic's settings permit it", numbers=numbers)
 
 
 def describe_positions(found: Sequence[Position]) -> str:

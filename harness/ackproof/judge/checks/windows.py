@@ -13,6 +13,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, contradicts, lacks, not_judged
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import FOLLOWING, PASSING, Anomaly, count_text
+from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import WindowAudited
@@ -58,7 +59,8 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
     yield from _timeline_windows(facts)
     yield from _deleted(facts)
     try:
-        whole, found_in = _whole_findings(facts), _found_in(facts)
+        every = storage.read_rows(facts.run.finding_parts, list(_NAMES), None, FINDINGS)
+        whole, found_in = _about_kept(facts, Counter(_findings(every))), _found_in(facts)
     except (OSError, pa.ArrowException) as error:
         yield lacks(f"the findings of the windows cannot be read: {str(error).splitlines()[0]}")
         return
@@ -85,10 +87,10 @@ def _ranges(facts: Facts) -> Iterator[Opinion]:
             ends[place] = f"window {window.number} ends", one.end
     final = facts.final_read
     for whole in final.partitions if final is not None and final.complete else ():
-        last, end = ends.get(TopicPartition(whole.topic, whole.partition), ("", whole.position))
+        last, end = ends.get(whole.place, ("", whole.position))
         if end < whole.position:
             yield contradicts(
-                f"{whole.topic}/{whole.partition}: {last} at {end} as the last, and the final read at {whole.position}"
+                f"{whole.place}: {last} at {end} as the last, and the final read at {whole.position}"
             )
 
 
@@ -182,15 +184,14 @@ def _such(found: Counter[_Finding], name: str) -> str:
     return f"such as producer {one.producer}, seq {one.seq} at {one.place}, offset {one.offset}"
 
 
-def _whole_findings(facts: Facts) -> Counter[_Finding]:
-    found = Counter(_findings(storage.read_rows(facts.run.finding_parts, list(_NAMES), None, FINDINGS)))
-    for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
-        del found[one]
-    return found
+def _about_kept(facts: Facts, found: Counter[_Finding]) -> Counter[_Finding]:
+    """Return the findings without those about deleted records."""
+    gone = {one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)}
+    return Counter({one: count for one, count in found.items() if one not in gone})
 
 
 def _findings(table: pa.Table) -> Iterator[_Finding]:
-    yield from (_Finding(*row) for row in zip(*(table[name].to_pylist() for name in _NAMES), strict=True))
+    yield from (_Finding(*row) for row in rows_of(table, *_NAMES))
 
 
 def _found_in(facts: Facts) -> list[list[_Finding]]:
@@ -212,6 +213,4 @@ def _of_windows(facts: Facts, found_in: Sequence[Sequence[_Finding]]) -> Counter
         moved = {(one.producer, one.seq) for one in found if one.anomaly == Anomaly.DISPLACED} | late
         for one in [one for one in found if one.anomaly in PASSING and (one.producer, one.seq) in moved]:
             del found[one]
-    for one in [one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)]:
-        del found[one]
-    return found
+    return _about_kept(facts, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -72,20 +72,22 @@ def _listed_clients(facts: Facts) -> Iterator[str]:
     for client in facts.clients:
         if client.kind == "reader" and client.isolation not in (None, workload.consumers.isolation):
             yield f"client {client.id} read at {client.isolation}, and the case says {workload.consumers.isolation}"
-    listed = {client_folder(name) for name in ids}
-    for ledger in (facts.run.produced, facts.run.consumed, facts.run.transactions):
+    for where in unlisted_folders(facts, ids, facts.run.produced, facts.run.consumed, facts.run.transactions):
+        yield f"{where}: of a client that case.json does not list"
+
+
+def unlisted_folders(facts: Facts, clients: Iterable[str], *ledgers: Path) -> Iterator[Path]:
+    """Yield the folders of these ledgers, relative to the run, that are of none of the clients."""
+    listed = {client_folder(client) for client in clients}
+    for ledger in ledgers:
         for folder in sorted(ledger.glob("client=*")) if ledger.is_dir() else ():
             if folder.name not in listed:
-                yield f"{folder.relative_to(facts.run.path)}: of a client that case.json does not list"
+                yield folder.relative_to(facts.run.path)
 
 
 def _processes(facts: Facts) -> Iterator[str]:
-    kills = {
-        fault.number
-        for fault in facts.case.faults
-        if isinstance(fault, KillClient) and fault.client.kind != "service"
-    }
-    asked = any(facts.lifelines.fault_event(number, FaultAsked) is not None for number in kills)
+    kills = _client_kills(facts)
+    asked = any(facts.lifelines.fault_event(fault.number, FaultAsked) is not None for fault in kills)
     for client in facts.clients:
         life = facts.lifelines.client(client.id)
         if client.killed and not KILLED & life.statuses:
@@ -99,14 +101,18 @@ def _processes(facts: Facts) -> Iterator[str]:
         yield f"the final reader {final[0]} was killed, and its read calls itself complete"
 
 
+def _client_kills(facts: Facts) -> list[KillClient]:
+    """Return the faults that kill clients; `judge.checks.service` looks at those that kill a service."""
+    kills = (fault for fault in facts.case.faults if isinstance(fault, KillClient))
+    return [fault for fault in kills if fault.client.kind != "service"]
+
+
 # -- ledgers --------------------------------------------------------------------------------------------------------
 
 
 def _ledger(facts: Facts, client: Client) -> Iterator[str]:
     """Yield a sentence for each contradiction in a client's ledger: rows of another client, of a wrong phase, or
     outside its lifetime."""
-    if client.kind == "member":
-        return  # its ledgers are those of `rundir.groups`
     produces = client.kind == "producer"
     mine, other = (facts.run.produced, facts.run.consumed)[:: 1 if produces else -1]
     name = f"client {client.id}"
@@ -124,11 +130,19 @@ def _ledger(facts: Facts, client: Client) -> Iterator[str]:
     if client.kind == "final":  # rows of final readers are of their phase
         began, ended = facts.phases.get("read", 0), facts.phases.get("end")
     for column in ("sent_ns", "done_ns") if produces else ("read_ns",):
-        first, last = _span(ledger, column)
-        if first is not None and 0 <= first < began:
-            yield f"{name} began at {seconds(began)}, and {column} in its ledger is {seconds(first)}"
-        if last is not None and ended is not None and last > ended + _LATE_END_NS:
-            yield f"{name} had ended by {seconds(ended)}, and {column} in its ledger is {seconds(last)}"
+        yield from outside_life(name, f"{column} in its ledger", _span(ledger, column), began, ended)
+
+
+def outside_life(
+    name: str, what: str, span: tuple[int | None, int | None], began: int, ended: int | None
+) -> Iterator[str]:
+    """Yield a sentence if times in a ledger, the first and the last of which are `span`, lie outside the lifetime of
+    the client that wrote it. Tolerates rows later than its end: it ends before the harness sees that."""
+    first, last = span
+    if first is not None and 0 <= first < began:
+        yield f"{name} began at {seconds(began)}, and {what} is {seconds(first)}"
+    if last is not None and ended is not None and last > ended + _LATE_END_NS:
+        yield f"{name} had ended by {seconds(ended)}, and {what} is {seconds(last)}"
 
 
 def _footers(folder: Path) -> Iterator[_Part]:
@@ -220,11 +234,7 @@ def _kills(facts: Facts) -> Iterator[str]:
     client that case.json calls killed must be named by a kill.
     """
     named: set[str] = set()
-    kills = [
-        fault
-        for fault in facts.case.faults
-        if isinstance(fault, KillClient) and fault.client.kind != "service"  # `judge.checks.service`
-    ]
+    kills = _client_kills(facts)
     for fault in kills:
         confirmed = facts.lifelines.fault_event(fault.number, FaultConfirmed)
         if confirmed is None or not isinstance(confirmed.what, FaultConfirmed):

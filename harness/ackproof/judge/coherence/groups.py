@@ -11,17 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.experiment.group_promises import Condition
+from ackproof.judge.coherence.clients import outside_life, unlisted_folders
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import read_groups
 from ackproof.judge.opinion import Opinion, contradicts, kafka_differs
 from ackproof.rundir.groups import COMMITS, DELIVERIES, MEMBERSHIP, CommitResult, MemberEnd, ProcessingState
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import read_parts
-from ackproof.rundir.timeline import seconds
-
-_LATE_NS: Final = 1_000_000_000
-"""Tolerance for rows later than the recorded end of their member: it ends before the harness sees that."""
-
 
 _PROCESSED: Final = pc.field("processed_ns") >= 0
 _UNPROCESSED: Final = pc.field("state") == int(ProcessingState.NOT_PROCESSED)
@@ -59,12 +55,9 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
             text = f"member {one.client} is of group {one.group}, which the case does not have"
             yield contradicts(text, subject=one.client)
         yield from (contradicts(text, subject=one.client) for text in _of_member(facts, one))
-    known = {client_folder(one.client) for one in facts.groups.members}
-    for ledger in (facts.run.deliveries, facts.run.commits_ledger, facts.run.membership):
-        for folder in sorted(ledger.glob("client=*")) if ledger.is_dir() else ():
-            if folder.name not in known:
-                where = folder.relative_to(facts.run.path)
-                yield contradicts(f"{where}: of a member that groups.json does not list")
+    members, run = (one.client for one in facts.groups.members), facts.run
+    for where in unlisted_folders(facts, members, run.deliveries, run.commits_ledger, run.membership):
+        yield contradicts(f"{where}: of a member that groups.json does not list")
     yield from map(kafka_differs(sealed=facts.sealed), _beyond_the_end(facts))
 
 
@@ -95,10 +88,7 @@ def _of_member(facts: Facts, member: MemberEnd) -> Iterator[str]:
                 yield f"{name}: {len(broken):,} rows of {ledger.name} {words}, such as {where}"
         for column in times:
             first, last = pc.min_max(rows.filter(pc.field(column) >= 0)[column]).as_py().values()
-            if first is not None and first < began:
-                yield f"{name} began at {seconds(began)}, and {column} in {ledger.name} is {seconds(first)}"
-            if last is not None and ended is not None and last > ended + _LATE_NS:
-                yield f"{name} had ended by {seconds(ended)}, and {column} in {ledger.name} is {seconds(last)}"
+            yield from outside_life(name, f"{column} in {ledger.name}", (first, last), began, ended)
 
 
 def _read(folder: Path, schema: pa.Schema) -> pa.Table:
