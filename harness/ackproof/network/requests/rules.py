@@ -83,9 +83,6 @@ class Rule:
     """True: later frames of the connection pass a held request. False: they wait too."""
     code: int = 0
     """Kafka's error code in the answer."""
-    answers: tuple[tuple[int, str], ...] = ()
-    """Bytes after the correlation id in the response, in hexadecimal digits, by the request's version. For other
-    versions the response is made from the request."""
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
@@ -97,7 +94,6 @@ class Rule:
             "side": FrameSide(str(words["side"])),
             "spread": DelayDistribution(str(words.get("spread", DelayDistribution.UNIFORM))),
             "ways": tuple(map(str, _list(words["ways"]))),
-            "answers": tuple(tuple(_list(row)) for row in _list(words.get("answers", []))),
             "places": tuple(tuple(_list(row)) for row in _list(words.get("places", []))),
         }
         return cls(**words)  # type: ignore[arg-type]
@@ -151,7 +147,6 @@ class ActiveRule:
     """Held frames, in the order in which they came."""
 
     def __post_init__(self) -> None:
-        self.answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
         self._random = Random(self.rule.seed)
         self._places = frozenset(self.rule.places)
 
