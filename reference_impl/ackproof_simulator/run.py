@@ -47,13 +47,12 @@ def setting_of(case: Case) -> Setting:
 
 @dataclass(frozen=True)
 class FinalPlace:
-    """Result of the final read of one partition: its `leader` in leader `epoch`, and its committed `batches` from
-    offset `start` up to the high watermark `end`.
+    """Result of the final read of one partition, in leader `epoch`: its committed `batches` from offset `start` up to
+    the high watermark `end`.
 
     If no leader answered, `epoch`, `start` and `end` are -1, and `batches` is empty. `why`: what was still unsettled at
     the read, such as a replica missing in the ISR; '' if all was settled."""
 
-    leader: int
     epoch: int
     start: int
     end: int
@@ -224,12 +223,10 @@ class Simulation:
     def _read(self) -> None:
         for at, partition in enumerate(self.world.partitions):
             epoch, _, why = self._end(at)
-            leader = partition.image.partition.leader
-            log = partition.brokers[leader].log if epoch >= 0 else None
+            log = partition.log(partition.image.partition.leader) if epoch >= 0 else None
             batches = () if log is None else tuple(b for b in log.batches if b.next <= log.high_watermark)
             self.final.append(
                 FinalPlace(
-                    leader,
                     epoch,
                     -1 if log is None else log.start,
                     -1 if log is None else log.high_watermark,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
-from ackproof.experiment.holders import Members
-from ackproof.experiment.roles import Role
+from ackproof.experiment.roles import Members, Role
 from ackproof.experiment.triggers import COUNTS, ChainTrigger, Condition, StateTrigger, TimeTrigger
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
@@ -204,15 +204,8 @@ class Schedule:
         control = self._world.control
         members = Members(control.brokers, control.controllers, control.acting)
         if role.topic is not None and role.partition is not None:
-            partition = self._world.partition(role.topic, role.partition).image.partition
-            members = Members(
-                control.brokers,
-                control.controllers,
-                control.acting,
-                partition.leader,
-                partition.replicas,
-                partition.isr,
-            )
+            now = self._world.partition(role.topic, role.partition).image.partition
+            members = replace(members, leader=now.leader, replicas=now.replicas, isr=now.isr)
         return role.resolve(members, self._case.order(fault))
 
     def _confirm(self, number: int, virtual: Virtual[Any], did: str) -> None:

@@ -31,6 +31,7 @@ from ackproof_simulator.clock import SECOND
 from ackproof_simulator.counts import QUANTITIES, Counts, counts_of, elected, spread
 from ackproof_simulator.producers import FULL_RATE
 from ackproof_simulator.run import Simulation, setting_of
+from ackproof_simulator.world import Setting
 
 BATCHES: Final = 100
 """Approximate number of batches per run, unless an option sets it."""
@@ -71,10 +72,13 @@ def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
     seeds.
     """
     setting = setting_of(case)
-    for seed in seeds:
-        simulation = Simulation(setting, reseeded(case, seed))
-        simulation.run()
-        yield counts_of(simulation, seed)
+    return (_simulated(setting, reseeded(case, seed), seed)[1] for seed in seeds)
+
+
+def _simulated(setting: Setting, case: Case, seed: int) -> tuple[Simulation, Counts]:
+    simulation = Simulation(setting, case)
+    simulation.run()
+    return simulation, counts_of(simulation, seed)
 
 
 def _chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
@@ -144,9 +148,7 @@ def simulate_beside(run: CaseDir) -> None:
     for number in range(RUNS):
         if found and time.monotonic() - began > WITHIN_S:
             break
-        simulation = Simulation(setting, replace(coarse, seed=coarse.seed + number))
-        simulation.run()
-        found.append(counts_of(simulation, number))
+        found.append(_simulated(setting, replace(coarse, seed=coarse.seed + number), number)[1])
     _summed(coarse, found, began).save(run.simulation_json)
 
 
@@ -163,28 +165,22 @@ def _summed(
     worst: tuple[WorstSeed, ...] = (),
     shrunk: ShrunkSchedule | None = None,
 ) -> SimulationFile:
-    good = [one for one in runs if _good(one)]
+    good, producers = [one for one in runs if _good(one)], case.experiment.workload.producers
     return SimulationFile(
         case=case.id,
         settings=case.settings,
         runs=len(runs),
         incomplete=len(runs) - len(good),
         first_seed=first_seed,
-        linger_ms=case.experiment.workload.producers.linger * 1000,
-        coarseness=_coarseness(case),
+        linger_ms=producers.linger * 1000,
+        # Counts are no more exact than the records that all producers together gather in one linger.
+        coarseness=(FULL_RATE if producers.rate is None else producers.rate) * producers.linger,
         seconds=time.monotonic() - began,
         spreads=tuple(spread(name, good) for name in QUANTITIES),
         elected=elected(good),
         worst=worst,
         shrunk=shrunk,
     )
-
-
-def _coarseness(case: Case) -> float:
-    """Return the number of records that all producers together gather in one linger: counts are no more exact than
-    that."""
-    producers = case.experiment.workload.producers
-    return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
 
 def _worst(runs: Sequence[Counts], command: Callable[[int], str]) -> tuple[WorstSeed, ...]:
@@ -257,9 +253,8 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     shows the finding. None if the case itself does not show it, or none of its faults began. About 200 schedules are
     simulated at most."""
     setting = setting_of(case)
-    first = Simulation(setting, case)
-    first.run()
-    value = getattr(counts_of(first, seed), what)
+    first, counted = _simulated(setting, case, seed)
+    value = getattr(counted, what)
     start = max(first.load_began, 0)
     begun = {life.number: life.asked_ns for life in first.lives if life.asked_ns is not None}
     faults = [fault for fault in case.faults if not isinstance(fault, Storm) and fault.number in begun]
@@ -270,12 +265,10 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     def run(chosen: Sequence[FaultSpec]) -> Counts | None:
         nonlocal tries
         tries += 1
-        simulation = Simulation(setting, _with_faults(case, chosen, begun, start))
         try:
-            simulation.run()
+            return _simulated(setting, _with_faults(case, chosen, begun, start), seed)[1]
         except AckproofError:
             return None
-        return counts_of(simulation, seed)
 
     def shows(chosen: Sequence[FaultSpec]) -> bool:
         if tries >= TRIES:

@@ -25,7 +25,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.channel import SharedCounters
 from ackproof.clients.contract import Rotation
 from ackproof.clients.workload import Workload
-from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.group import ServiceSpec
 from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir

@@ -79,8 +79,9 @@ class Load:
                     counts[number] += 9
 
     def watch(self) -> ClientWatch:
+        client = SimpleNamespace(library=self.library)
         producers = SimpleNamespace(
-            rate=self.rate, count=2, library=self.library, transaction_size=self.transaction_size
+            rate=self.rate, count=2, client=client, transaction_size=self.transaction_size
         )
         consumers = SimpleNamespace(start=self.start, live=1)
         workload = SimpleNamespace(producers=producers, consumers=consumers)

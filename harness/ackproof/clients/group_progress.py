@@ -14,8 +14,7 @@ from confluent_kafka import KafkaException
 from ackproof.clients.command.output import await_ends, identity_of, read_back, read_output, write_output
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.group import GroupSpec
-from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.experiment.group import GroupSpec, ShareGroupSpec
 from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.groups import GroupEnd

@@ -37,8 +37,7 @@ from ackproof.clients.settings import common_fields
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.group import GroupProtocol, GroupSpec
-from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.experiment.group import GroupProtocol, GroupSpec, ShareGroupSpec
 from ackproof.rundir.documents import Client
 from ackproof.rundir.groups import GroupsFile, MemberEnd
 from ackproof.rundir.layout import CaseDir
@@ -110,7 +109,7 @@ class Groups(Instances):
     ) -> dict[str, ConfigValue]:
         if isinstance(group, ShareGroupSpec):
             return java.share_config(group, self._cluster.bootstrap, client, name)
-        adapter = client_adapter(group.library)
+        adapter = client_adapter(group.client.library)
         return adapter.member_config(group, self._cluster.bootstrap, client, name, instance)
 
     def _watch(self) -> None:
@@ -210,7 +209,7 @@ class Groups(Instances):
         output_config: dict[str, ConfigValue] = {}
         if group.output is not None:
             own = f"ackproof-{self._tag.run_id}-{name}-{slot}" if group.commit == "transaction" else ""
-            adapter = client_adapter(group.library)
+            adapter = client_adapter(group.client.library)
             output_config = adapter.output_config(self._cluster.bootstrap, client, own)
         return MemberSettings(
             **common,

@@ -89,14 +89,14 @@ class SettingsMaker:
 
     def producer_config(self, name: str, transactional_id: str = "") -> dict[str, ConfigValue]:
         """Return the library's configuration of the producer with id `name`. `transactional_id` '': no transactions."""
-        adapter = client_adapter(self.spec.producers.library)
+        adapter = client_adapter(self.spec.producers.client.library)
         return adapter.producer_config(self.spec.producers, self.bootstrap, name, transactional_id)
 
     def reader_config(self, number: int, group: str = "") -> dict[str, ConfigValue]:
         """Return the library's configuration of live reader `number`, from 0. `group`: id of the client under whose
         group the reader commits; '': its own id."""
         spec = self.spec.consumers
-        adapter = client_adapter(spec.library)
+        adapter = client_adapter(spec.client.library)
         return adapter.reader_config(
             spec.config_of(number), spec.isolation, self.bootstrap, f"r{number}", group=group
         )

@@ -112,9 +112,9 @@ class Workload:
         output of a client that ended, `WaitTimeout` after `timeout_s` seconds.
         """
         producers, readers = self.spec.producers, self.spec.consumers
-        verify_config(producers.library, "producer", self._maker.producer_config("p0"), self._hidden)
+        verify_config(producers.client.library, "producer", self._maker.producer_config("p0"), self._hidden)
         if readers.live:
-            verify_config(readers.library, "consumer", self._maker.reader_config(0), self._hidden)
+            verify_config(readers.client.library, "consumer", self._maker.reader_config(0), self._hidden)
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)
         self._journals.start()
@@ -146,7 +146,7 @@ class Workload:
         """
         with self._lock:
             self._stopping = True
-        adapter = client_adapter(self.spec.producers.library)
+        adapter = client_adapter(self.spec.producers.client.library)
         flush_s = adapter.delivery_timeout_s(self._maker.producer_config(""))
         self._stop_all("producer", flush_s + _MARGIN_S)
         self._stop_all("reader", _MARGIN_S)

@@ -218,15 +218,14 @@ class Features:
     finalised: Mapping[str, int]
 
 
-def features(connection: Connection, timeout_s: float | None = None) -> Features:
-    """Return feature levels from this node's own copy of the metadata. `timeout_s`: time limit of the request in
-    seconds; None: the time limit of the connection. Raises `Refused` with Kafka's error, `Unreachable` without a
-    response."""
+def features(connection: Connection) -> Features:
+    """Return feature levels from this node's own copy of the metadata. Raises `Refused` with Kafka's error,
+    `Unreachable` without a response."""
     for version in (4, 3):  # 4 came with 3.9
         question = Question(
             "ApiVersions", version, client_software_name=CLIENT_ID, client_software_version="1"
         )
-        answer = connection.ask(question, timeout_s=timeout_s)
+        answer = connection.ask(question)
         if answer.error_code != _UNSUPPORTED_VERSION:
             break
     check("ApiVersions", answer.error_code)

@@ -10,14 +10,12 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from ackproof.base.wait import wait_until
-from ackproof.experiment.backends import Need
 from ackproof.network.addresses import Address
 from ackproof.provision.tools import clock_library
 
@@ -93,13 +91,6 @@ class NodeClock:
         with self.log.open("rb") as opened:
             opened.seek(size)
             return opened.read().decode("utf-8", "replace")
-
-
-def require(needs: Set[Need]) -> None:
-    """Compile the clock library if these needs (preparations that faults require) include `Need.CLOCKS`. Raises
-    `MissingTool` without a C compiler, `ProvisionFailed` if it cannot compile it."""
-    if Need.CLOCKS in needs:
-        clock_library()
 
 
 def preload(file: Path, library: Path | None = None) -> dict[str, str]:

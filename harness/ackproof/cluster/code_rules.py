@@ -13,8 +13,7 @@ import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,6 @@ from ackproof.network.addresses import Address
 from ackproof.provision.byteman import byteman_install_jar, byteman_jar
 from ackproof.provision.java import Java
 
-INSTALLER: Final = "org.jboss.byteman.agent.install.Install"
 HOLD_SUFFIX: Final = ".hold"
 ANSWERS_WITHIN_S: Final = 20.0
 """Seconds for one answer of the agent. A load rewrites a class: 0.1 to 0.5 s, on a busy machine more."""
@@ -143,14 +141,15 @@ class CodeAgent(ABC):
         return tuple(_BLANK.split(text))
 
 
+def installer(java: str, jars: Iterable[str], address: Address, pid: int | None) -> list[str]:
+    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `jars`: Byteman's."""
+    flags = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars))
+    main, (host, port) = "org.jboss.byteman.agent.install.Install", address
+    return [java, *flags, main, "-h", host, "-p", str(port), str(pid)]
+
+
 def _short(answer: str) -> str:
     return " ".join(answer.split())[-300:] or "no answer"
-
-
-@dataclass(frozen=True)
-class _Listener:
-    address: Address
-    java: Java
 
 
 class LocalCodeAgent(CodeAgent):
@@ -161,13 +160,11 @@ class LocalCodeAgent(CodeAgent):
         self, node: ProcessNode, version: str, classpath: Sequence[Path], java: Java, address: Address
     ) -> None:
         super().__init__(node, version, classpath)
-        self._there = _Listener(address, java)
+        self._java, self._address = java, address
 
     def _install(self) -> str:
-        jars = f"{byteman_install_jar()}:{byteman_jar()}"
-        host, port = self._there.address
-        command = [str(self._there.java.path), "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", jars]
-        command += [INSTALLER, "-h", host, "-p", str(port), str(self.node.pid)]
+        jars = (str(byteman_install_jar()), str(byteman_jar()))
+        command = installer(str(self._java.path), jars, self._address, self.node.pid)
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=ANSWERS_WITHIN_S * 2, check=False
         )
@@ -175,7 +172,7 @@ class LocalCodeAgent(CodeAgent):
 
     def _ask(self, request: str) -> str:
         try:
-            with socket.create_connection(self._there.address, 2.0) as link:
+            with socket.create_connection(self._address, 2.0) as link:
                 link.settimeout(ANSWERS_WITHIN_S)
                 link.sendall(request.encode())
                 return _read_answer(link)

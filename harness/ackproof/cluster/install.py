@@ -88,7 +88,7 @@ def jars_by_label(
     return {build.label: ready[build].jars.digests for build in builds if ready.get(build)}
 
 
-def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[str, int]:
+def release_levels(build: KafkaBuild) -> dict[str, int]:
     """Return the feature levels that this release's own tool writes into a new cluster, by feature name. Installs the
     release if needed.
 
@@ -97,7 +97,7 @@ def release_levels(build: KafkaBuild, progress: ProgressSink = ignore) -> dict[s
     # Import here: the package loads the ZooKeeper client, which reading an experiment does not need.
     from ackproof.cluster.metadata.kraft_log import levels_in
 
-    return levels_in(install(build, progress).checkpoint)
+    return levels_in(install(build).checkpoint)
 
 
 def environment_of(

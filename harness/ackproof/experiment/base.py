@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from ackproof.base.units import wrong
+from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -90,3 +91,17 @@ def text_field(
             raise wrong(str(error)) from error
 
     return BeforeValidator(read), PlainSerializer(str, return_type=str)
+
+
+PartitionField: TypeAlias = Annotated[
+    TopicPartition,
+    *text_field(TopicPartition.parse, TopicPartition, "a partition such as orders/0"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^[A-Za-z0-9._-]+/[0-9]+$",
+            "title": "Partition",
+            "description": "One partition, such as orders/0.",
+        }
+    ),
+]

@@ -71,7 +71,7 @@ class GroupPromise(NamedTuple):
 
     def fits(self, anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> bool:
         """Return True if this row applies to an anomaly class in a group under these conditions."""
-        of_group = {_ANY, spec.commit} & {*self.commits} and {_ANY, spec.library} & {*self.clients}
+        of_group = {_ANY, spec.commit} & {*self.commits} and {_ANY, spec.client.library} & {*self.clients}
         return self.anomaly == anomaly and bool(of_group) and self.conditions <= conditions
 
 

@@ -19,7 +19,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
 
 from ackproof.base.units import wrong
 from ackproof.experiment.backends import Need
@@ -128,9 +128,10 @@ def _read_group(value: object) -> tuple[Role, ...]:
     return tuple(map(_member, members))
 
 
-_MEMBER_SCHEMA: Final[dict[str, object]] = {
-    "anyOf": [{"type": "string", "pattern": ROLE_PATTERN}, {"type": "integer", "minimum": 1}]
-}
+_MEMBER_SCHEMAS: Final[list[JsonValue]] = [
+    {"type": "string", "pattern": ROLE_PATTERN},
+    {"type": "integer", "minimum": 1},
+]
 GroupField: TypeAlias = Annotated[
     tuple[Role, ...],
     BeforeValidator(_read_group),
@@ -140,9 +141,8 @@ GroupField: TypeAlias = Annotated[
             "title": "Group",
             "description": "Nodes on one side: a role, a node's number, or a list of these.",
             "anyOf": [
-                {"type": "string", "pattern": ROLE_PATTERN},
-                {"type": "integer", "minimum": 1},
-                {"type": "array", "minItems": 1, "items": _MEMBER_SCHEMA},
+                *_MEMBER_SCHEMAS,
+                {"type": "array", "minItems": 1, "items": {"anyOf": _MEMBER_SCHEMAS}},
             ],
             "examples": [[1, 2], "minority"],
         }

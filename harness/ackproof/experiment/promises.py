@@ -84,7 +84,7 @@ class Promises:
         were in force on any broker at any time, the weakest counts.
         """
         producers = spec.workload.producers
-        configs = in_force(spec, topic)
+        configs = [one.config for one in settings_in_force(spec, topic)]
         shrunk = [size for fault in spec.faults if (size := fault.may_shrink_to(topic)) is not None]
         lowest = min(int(config.get("min.insync.replicas", "1")) for config in configs)
         return cls(
@@ -96,7 +96,7 @@ class Promises:
             dropped=any(fault.drops(topic) for fault in spec.faults),
             transactional=producers.transaction_size is not None,
             forgets_ids=_forgets_ids(spec, configs),
-            library=producers.library,
+            library=producers.client.library,
         )
 
     @property
@@ -144,12 +144,6 @@ def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
         if change
         for one in tuple(found)
     ]
-
-
-def in_force(spec: ExperimentSpec, topic: str) -> list[Mapping[str, str]]:
-    """Return the merged settings of each broker and the topic: first as the file sets them, then during each planned
-    change by a fault."""
-    return [one.config for one in settings_in_force(spec, topic)]
 
 
 def may_compact(spec: ExperimentSpec, topic: str) -> bool:

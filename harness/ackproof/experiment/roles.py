@@ -24,15 +24,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from ackproof.base.units import wrong
-from ackproof.experiment.base import text_field
-from ackproof.experiment.holders import Members
 from ackproof.experiment.problems import hint
 from ackproof.rundir.partition import TopicPartition
 
@@ -101,6 +99,49 @@ ROLE_PATTERN: Final = f"^{_ONE}$"
 TARGET_PATTERN: Final = rf"^({_ONE}|\[ *{_ONE}( *, *{_ONE})* *\])$"
 """Pattern of a role, or of several roles in brackets."""
 SEVERAL: Final = "[broker(1), broker(4)]"
+
+
+@dataclass(frozen=True)
+class Members:
+    """The nodes of a cluster, and the holders of roles at one moment. -1: there is no such node, or it is unknown.
+    `leader`, `replicas` and `isr` are those of the partition that the role names."""
+
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...] = ()
+    active_controller: int = -1
+    leader: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    racks: Mapping[int, str] = field(default_factory=dict)
+    """Rack of each node that has one."""
+
+    @classmethod
+    def in_racks(
+        cls, brokers: Sequence[int], controllers: Sequence[int], racks: Sequence[str], own: Sequence[str]
+    ) -> Members:
+        """Return members with these ids of `brokers` and `controllers`. `racks` are assigned to them round-robin.
+        `own`: racks of the controllers; empty: the same as brokers.
+        """
+        by_node: dict[int, str] = {}
+        # A combined node gets its rack as a broker.
+        for nodes, names in ((controllers, own or racks), (brokers, racks)):
+            by_node |= {node: names[at % len(names)] for at, node in enumerate(nodes) if names}
+        return cls(tuple(brokers), tuple(controllers), racks=by_node)
+
+    @property
+    def nodes_by_rack(self) -> dict[str, tuple[int, ...]]:
+        """The nodes of each rack, brokers first."""
+        found: dict[str, tuple[int, ...]] = {}
+        for node, rack in sorted(self.racks.items()):
+            found[rack] = (*found.get(rack, ()), node)
+        return found
+
+    @property
+    def rack_text(self) -> str:
+        """The racks with their nodes in words, such as `a: 1, 3; b: 2`; '' without racks."""
+        return "; ".join(
+            f"{rack}: {', '.join(map(str, nodes))}" for rack, nodes in self.nodes_by_rack.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -318,20 +359,6 @@ def refuse_controllers(target: Role, why: str) -> Role:
 def minority_of(brokers: int) -> int:
     """Return the largest number of brokers that is less than half of `brokers` (of 5: 2)."""
     return max(0, (brokers - 1) // 2)
-
-
-PartitionField: TypeAlias = Annotated[
-    TopicPartition,
-    *text_field(TopicPartition.parse, TopicPartition, "a partition such as orders/0"),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^[A-Za-z0-9._-]+/[0-9]+$",
-            "title": "Partition",
-            "description": "One partition, such as orders/0.",
-        }
-    ),
-]
 
 
 def _read_target(value: object) -> object:

@@ -23,12 +23,9 @@ from pydantic import (
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import ClientChoice, ClientField
-from ackproof.experiment.group import GroupName, GroupSpec
-from ackproof.experiment.holders import Members
+from ackproof.experiment.group import GroupName, GroupSpec, ServiceSpec, ShareGroupSpec
 from ackproof.experiment.kafka import DEFAULT, KRAFT, MODES, BrokerFileField, Kafka, KafkaBuild, MetadataMode
-from ackproof.experiment.roles import FIRST_CONTROLLER
-from ackproof.experiment.service import ServiceSpec
-from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.experiment.roles import FIRST_CONTROLLER, Members
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 
@@ -293,11 +290,6 @@ class ProducerSpec(Spec):
     )
     config: Config = Field(default_factory=dict, description="Further settings of the client library.")
 
-    @property
-    def library(self) -> str:
-        """Name of the producers' client library in `rundir.guarantees`."""
-        return self.client.library
-
 
 class ConsumerSpec(Spec):
     """The live readers, which read while producers write, each a process of its own. The final read after the load
@@ -326,11 +318,6 @@ class ConsumerSpec(Spec):
         "it has one. A reader that replaces a killed one takes over its group.",
     )
     config: Config = Field(default_factory=dict, description="Further settings of the client library.")
-
-    @property
-    def library(self) -> str:
-        """Name of the readers' client library in `rundir.guarantees`."""
-        return self.client.library
 
     def config_of(self, reader: int) -> Config:
         """Return the settings of one reader (counted from 0), including its rack."""

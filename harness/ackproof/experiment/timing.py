@@ -242,7 +242,7 @@ def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
 
 
 def _library_s(clients: ProducerSpec | ConsumerSpec, name: str) -> float:
-    return LIBRARIES[clients.library].timeouts_ms[name] / 1e3
+    return LIBRARIES[clients.client.library].timeouts_ms[name] / 1e3
 
 
 def _request_wait_s(clients: ProducerSpec | ConsumerSpec, default: float | None = None) -> float:
@@ -251,7 +251,7 @@ def _request_wait_s(clients: ProducerSpec | ConsumerSpec, default: float | None 
 
     librdkafka has socket.timeout.ms for this, the Java client request.timeout.ms.
     """
-    there = LIBRARIES[clients.library].timeouts_ms
+    there = LIBRARIES[clients.client.library].timeouts_ms
     name = "socket.timeout.ms" if "socket.timeout.ms" in there else "request.timeout.ms"
     if name in clients.config:
         return float(clients.config[name]) / 1e3

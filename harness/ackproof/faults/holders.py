@@ -12,8 +12,7 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster
 from ackproof.cluster.queries import PartitionState
-from ackproof.experiment.holders import Members
-from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.roles import Members, Role, RoleKind
 from ackproof.observe.committed import partition_of_group
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.partition import TopicPartition, internal

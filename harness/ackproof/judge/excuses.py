@@ -192,9 +192,9 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
-    adapter = client_adapter(producers.library)
+    adapter = client_adapter(producers.client.library)
     waits_s = adapter.request_wait_s(adapter.producer_config(producers, "", ""))
-    errors = LIBRARIES[producers.library].errors
+    errors = LIBRARIES[producers.client.library].errors
     uncounted = {row.name for row in errors if row.code > 0 and row.resend is Resend.UNCOUNTED}
     # a fault answered with an error after which the client looks for another leader
     if any(getattr(fault, "error", None) in uncounted for fault in facts.case.faults):
@@ -338,5 +338,5 @@ def _offsets(facts: Facts, place: TopicPartition, keys: Mapping[Key, int]) -> Ma
 
 def _resend_after_s(case: Case) -> float:
     producers = case.experiment.workload.producers
-    adapter = client_adapter(producers.library)
+    adapter = client_adapter(producers.client.library)
     return adapter.resend_after_s(adapter.producer_config(producers, "", ""))

@@ -12,7 +12,7 @@ from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.group import GroupSpec
-from ackproof.experiment.promises import Promises, elects_uncleanly, in_force
+from ackproof.experiment.promises import Promises, elects_uncleanly, settings_in_force
 from ackproof.judge.checks.committed import broker_values
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
@@ -111,7 +111,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
     With unclean elections any replica may lead.
     """
-    unclean = all(map(elects_uncleanly, in_force(facts.case.experiment, one.topic)))
+    in_force = settings_in_force(facts.case.experiment, one.topic)
+    unclean = all(elects_uncleanly(at_broker.config) for at_broker in in_force)
     able = set(one.replicas if unclean or not one.isr else one.isr)
     if not unclean and (ended := _without_eligible(facts, one.place)):
         brokers = ", ".join(f"broker {node}" for node in ended)

@@ -118,7 +118,7 @@ def _is_modest(facts: Facts) -> bool:
     rate = math.inf if producers.rate is None else producers.rate
     return (
         not BACKENDS[facts.backend].foreign
-        and producers.library != COMMAND
+        and producers.client.library != COMMAND
         and rate <= _MODEST_PER_S
         and rate * producers.value_size <= _MODEST_BYTES_PER_S
     )

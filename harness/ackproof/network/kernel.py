@@ -158,13 +158,11 @@ class PacketRules:
         return [(rule["chain"], rule["handle"], rule.get("comment", "")) for rule in rules]
 
 
-def list_tables(enter: Sequence[str] = ()) -> list[str]:
-    """Return the names of all nftables tables that runs of ackproof have made; empty if nft cannot be used.
-
-    `enter`: a command that enters the network namespace to look in; empty for this process's own.
-    """
+def list_tables() -> list[str]:
+    """Return the names of all nftables tables that runs of ackproof have made in this process's network namespace;
+    empty if nft cannot be used."""
     try:
-        return _read_tables(enter)
+        return _read_tables(())
     except (BadInput, LinkError):
         return []
 

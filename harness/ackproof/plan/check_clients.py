@@ -7,10 +7,9 @@ from typing import Final, TypeAlias
 
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.group import GroupSpec
+from ackproof.experiment.group import GroupSpec, ShareGroupSpec
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Path
-from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.plan.diagnostics import Problems
 from ackproof.rundir.guarantees import LIBRDKAFKA
 
@@ -124,7 +123,7 @@ def _beyond_groups(
     producers, output, new = spec.workload.producers, group.output, group.protocol == "consumer"
     unwritten = sorted({*spec.topics} & {*spec.input_of(name)} - {*spec.topic_names()})
     client = group.client.release_for(spec.cluster.kafka)
-    old_client = group.library == JAVA and numbers(client)[:1] < _CONSUMER_SINCE
+    old_client = group.client.library == JAVA and numbers(client)[:1] < _CONSUMER_SINCE
     sessions = {one.session_timeout for one in spec.workload.groups.values() if one.protocol == "consumer"}
     since = "has no protocol consumer: it came with 4.0"
     yield bool(unwritten), "topics", f"no producer writes to {', '.join(unwritten)}"
@@ -142,7 +141,7 @@ def _beyond_groups(
         yield setting in group.config, "config", f"use the field {field} for {setting}"
     if producers.tombstone_every is not None:
         why = "a program tells a record by its value, which a tombstone lacks"
-        yield group.library == COMMAND, "client", why
+        yield group.client.library == COMMAND, "client", why
 
 
 def _beyond_share_groups(

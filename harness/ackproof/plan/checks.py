@@ -266,12 +266,12 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
     # Settings that were refused above are not passed to the library.
     producers, readers = spec.workload.producers, spec.workload.consumers
     if found.sound_below(_PRODUCERS):
-        adapter = client_adapter(producers.library)
+        adapter = client_adapter(producers.client.library)
         config = adapter.producer_config(producers, "", "", "p" if producers.transaction_size else "")
         # No library refuses acks and idempotence alone, and loading a library takes long.
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
-        if producers.library != LIBRDKAFKA or config != adapter.producer_config(plain, "", ""):
-            _ask_library(found, _PRODUCERS, producers.library, "producer", config)
+        if producers.client.library != LIBRDKAFKA or config != adapter.producer_config(plain, "", ""):
+            _ask_library(found, _PRODUCERS, producers.client.library, "producer", config)
     if readers.start == "committed" and not (readers.live and readers.commit_every):
         why = "no reader commits; write workload: {consumers: {live: 1, commit_every: 1s}}"
         found.report((*_CONSUMERS, "start"), why)
@@ -279,11 +279,12 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
         path: Path = ("workload", "groups", name)
         check_settings(found, (*path, "config"), Scope.CONSUMER)
         if group.config and found.sound_below(path):
-            config = client_adapter(group.library).member_config(group, "", "", name)
-            _ask_library(found, path, group.library, "consumer", config)
+            config = client_adapter(group.client.library).member_config(group, "", "", name)
+            _ask_library(found, path, group.client.library, "consumer", config)
     if found.sound_below(_CONSUMERS) and readers.config:
-        config = client_adapter(readers.library).reader_config(readers.config, readers.isolation, "", "")
-        _ask_library(found, _CONSUMERS, readers.library, "consumer", config)
+        adapter = client_adapter(readers.client.library)
+        config = adapter.reader_config(readers.config, readers.isolation, "", "")
+        _ask_library(found, _CONSUMERS, readers.client.library, "consumer", config)
 
 
 def _ask_library(

@@ -12,11 +12,10 @@ from pydantic import BaseModel
 
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.group import GroupSpec
+from ackproof.experiment.group import GroupSpec, ShareGroupSpec
 from ackproof.experiment.kafka import ELR
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.experiment.settings import TOPIC_SETTINGS
-from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds

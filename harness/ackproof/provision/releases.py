@@ -35,7 +35,7 @@ class Lock:
     """The jars of one Kafka version that ackproof accepts: SHA-256 (hex) by file name."""
 
     version: str
-    jars: dict[str, str]
+    jars: Mapping[str, str]
 
     @cached_property
     def digest(self) -> str:
@@ -43,16 +43,12 @@ class Lock:
         return compute_digest(self.jars)
 
     def text(self) -> str:
-        return _lock_text(self.jars)
-
-
-def _lock_text(jars: Mapping[str, str]) -> str:
-    return "".join(f"{name} {jars[name]}\n" for name in sorted(jars))
+        return "".join(f"{name} {self.jars[name]}\n" for name in sorted(self.jars))
 
 
 def compute_digest(files: Mapping[str, str]) -> str:
     """Return 12 hexadecimal digits that identify a set of files. `files`: SHA-256 (hex) by file name."""
-    return hashlib.sha256(_lock_text(files).encode()).hexdigest()[:12]
+    return hashlib.sha256(Lock("", files).text().encode()).hexdigest()[:12]
 
 
 def lock(version: str) -> Lock | None:

@@ -246,7 +246,11 @@ class ClientWatch:
         answers that it does not report. Transaction markers raise the high watermark without any record.
         """
         producers = self._spec.workload.producers
-        if kind != "producer" or producers.library == COMMAND or producers.transaction_size is not None:
+        if (
+            kind != "producer"
+            or producers.client.library == COMMAND
+            or producers.transaction_size is not None
+        ):
             return False
         acked = self._snapshot(0.0).acked[place] - self._older.acked.get(place, 0)
         suspects = (one for (_, other), one in self._suspects.items() if other == place)

@@ -167,7 +167,7 @@ def rules_for_group(case: Case, spec: GroupSpec) -> GroupRules:
     if spec.protocol == "classic":
         cooperative = spec.resolved_assignor == "cooperative-sticky"
         protocol = GroupProtocol.COOPERATIVE if cooperative else GroupProtocol.EAGER
-    java = spec.library == JAVA
+    java = spec.client.library == JAVA
     release = numbers(client.release_for(cluster.kafka))[:1] if java else ()
     early = java and protocol is GroupProtocol.CONSUMER and release < (4,)
     # kafka-clients commits in poll() what earlier polls returned; librdkafka what it has handed over.

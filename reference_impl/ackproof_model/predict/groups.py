@@ -144,7 +144,7 @@ class _Circumstances:
         kept = [configured(cluster, broker).get(_RETENTION, "") for broker in cluster.broker_ids]
         reasons = {
             "a cluster that someone else runs: its settings are not known": case.experiment.ground.foreign,
-            "its members are programs, and nobody knows when they commit": spec.library == COMMAND,
+            "its members are programs, and nobody knows when they commit": spec.client.library == COMMAND,
             f"{_RETENTION} is below a day: the world has no expiry of offsets": any(
                 minutes.isdigit() and int(minutes) < _LEAST_RETENTION for minutes in kept
             ),

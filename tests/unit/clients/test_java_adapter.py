@@ -41,7 +41,7 @@ ROWS = 8
 
 def test_the_word_of_a_file() -> None:
     named = ProducerSpec.model_validate({"client": {"java": "3.9.2"}})
-    assert (named.library, named.client.release_for(KafkaBuild("4.4.0"))) == ("java", "3.9.2")
+    assert (named.client.library, named.client.release_for(KafkaBuild("4.4.0"))) == ("java", "3.9.2")
     assert named.model_dump(mode="json")["client"] == {"java": "3.9.2"}
     plain = ConsumerSpec.model_validate({"client": "java"})
     assert plain.client.release_for(KafkaBuild("4.3.1")) == "4.3.1"

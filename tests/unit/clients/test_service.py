@@ -22,7 +22,7 @@ from ackproof.base.wait import wait_until
 from ackproof.clients.command.output import ask_sink, identity_of
 from ackproof.clients.command.service import Service
 from ackproof.cluster.protocol import Cluster
-from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.group import ServiceSpec
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.faults.clients.client import ClientFault, ClientSelector, KillClient, PauseClient
 from ackproof.faults.context import FaultContext

@@ -14,6 +14,8 @@ from ackproof.network.requests.frames import PROBE
 from ackproof.network.requests.rules import EVERY_API, PROBED_API, FrameSide, Rule, RuleKind
 from request_ground import HEARTBEAT, METADATA, Ground, request, response
 
+CODE = 41
+
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
@@ -354,13 +356,12 @@ def test_an_answer_to_nothing_is_told_and_ends_its_connection(ground: Ground) ->
 
 def test_answered_in_its_turn_and_not_passed_on(ground: Ground) -> None:
     client, node = ground.connect()
-    body = bytes(range(9))
-    ground.lay(RuleKind.ANSWER, answers=[[1, body.hex()]])
+    ground.lay(RuleKind.ANSWER, code=CODE)
     client.sendall(
         request(METADATA, 1) + request(HEARTBEAT, 2) + request(METADATA, 3) + request(HEARTBEAT, 4)
     )
     assert ground.came(node) == request(METADATA, 1) + request(METADATA, 3)
-    made = [struct.pack(">ii", 4 + len(body), number) + body for number in (2, 4)]
+    made = [struct.pack(">iixih4x", 15, number, 0, CODE) for number in (2, 4)]
     assert ground.came(client) == b""
     node.sendall(response(1, 100)[:50])
     assert ground.came(client) == response(1, 100)[:50]
@@ -371,9 +372,10 @@ def test_answered_in_its_turn_and_not_passed_on(ground: Ground) -> None:
 
 def test_a_version_without_an_answer_is_passed_on_and_told(ground: Ground) -> None:
     client, node = ground.connect()
-    ground.lay(RuleKind.ANSWER, answers=[[7, ""]])
-    client.sendall(request(HEARTBEAT, 2))
-    assert ground.came(node) == request(HEARTBEAT, 2)
+    ground.lay(RuleKind.ANSWER, code=CODE)
+    newer = request(HEARTBEAT, 2).replace(struct.pack(">hh", HEARTBEAT, 1), struct.pack(">hh", HEARTBEAT, 7))
+    client.sendall(newer)
+    assert ground.came(node) == newer
     assert "is unknown" in ground.relay.rules["r"].counted.trouble
 
 

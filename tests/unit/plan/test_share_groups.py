@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ackproof.cli.main import main_code
 from ackproof.clients.java.adapter import objection, share_config
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.share_group import ShareGroupSpec
+from ackproof.experiment.group import ShareGroupSpec
 from ackproof.experiment.timing import configured
 
 TEXT = """\

@@ -17,10 +17,9 @@ from ackproof.base.units import (
     size_text,
     write_like,
 )
-from ackproof.experiment.holders import Members
 from ackproof.experiment.links import LinkEnds
 from ackproof.experiment.problems import nearest, path_text
-from ackproof.experiment.roles import Role, RoleKind, minority_of
+from ackproof.experiment.roles import Members, Role, RoleKind, minority_of
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.triggers import Condition
 from ackproof.faults.clients.client import ClientSelector

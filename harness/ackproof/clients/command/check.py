@@ -39,8 +39,8 @@ from ackproof.clients.workload import Workload
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.protocol import Cluster, to_timeline
 from ackproof.experiment.client import COMMAND, ClientChoice
+from ackproof.experiment.group import ServiceSpec
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.service import ServiceSpec
 from ackproof.experiment.spec import ClusterSpec, ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.clock import RunClock

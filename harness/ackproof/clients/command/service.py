@@ -28,7 +28,7 @@ from ackproof.clients.command.output import (
 from ackproof.clients.instances import Instance, Instances
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.service import ServiceSpec
+from ackproof.experiment.group import ServiceSpec
 from ackproof.observe.committed import ask_coordinator
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition

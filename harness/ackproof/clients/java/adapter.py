@@ -23,8 +23,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.parts import ClientLibrary
 
 if TYPE_CHECKING:
-    from ackproof.experiment.group import Assignor, GroupSpec
-    from ackproof.experiment.share_group import ShareGroupSpec
+    from ackproof.experiment.group import Assignor, GroupSpec, ShareGroupSpec
     from ackproof.experiment.spec import ProducerSpec
 
 PROPERTIES: Final = "client.properties"

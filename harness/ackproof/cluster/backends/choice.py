@@ -7,20 +7,19 @@ from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag
-from ackproof.cluster import clocks
-from ackproof.cluster.backends import links
 from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
+from ackproof.cluster.backends.links import find_tools
 from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import Cluster, OnNodeEvent
-from ackproof.experiment.backends import BACKENDS, Need
+from ackproof.experiment.backends import BACKENDS, LINKS, Need
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.byteman import byteman_install_jar, byteman_jar
 from ackproof.provision.progress import ProgressSink, ignore
-from ackproof.provision.tools import exporter_jar
+from ackproof.provision.tools import clock_library, exporter_jar, toxiproxy_server
 
 
 def make_cluster(
@@ -68,9 +67,12 @@ def prepare(
     """
     if not BACKENDS[backend].prepares:
         return
-    clocks.require(needs)
+    if Need.CLOCKS in needs:
+        clock_library()
     disks.require(needs)
-    links.require(needs, progress, containers=backend == "docker")
+    find_tools(needs, containers=backend == "docker")
+    if needs & LINKS:
+        toxiproxy_server(progress)
     if Need.METRICS in needs:
         exporter_jar(progress)
     if Need.CODE in needs:

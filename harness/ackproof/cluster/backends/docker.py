@@ -17,9 +17,9 @@ from typing import Final
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import clocks
 from ackproof.cluster.containers.build import prepare_image
-from ackproof.cluster.containers.code_agent import ContainerCodeAgent
 from ackproof.cluster.containers.container import (
     NODE_FOLDER,
+    ContainerCodeAgent,
     ContainerProcess,
     NodeContainer,
     settings_as_environment,

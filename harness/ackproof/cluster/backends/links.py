@@ -29,22 +29,10 @@ from ackproof.network.mesh import CLIENTS, Link, LinkError
 from ackproof.network.meshes import MeshWiring, ProxyMesh
 from ackproof.network.requests.links import RequestLinks, RequestProxy, RequestWiring
 from ackproof.network.toxiproxy import ProxyRoute, ProxyServer
-from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.tools import find_nft, locate_toxiproxy, toxiproxy_server
 from ackproof.rundir.timeline import ProxyDied
 
 _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):([0-9]+)", re.MULTILINE)
-
-
-def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
-    """Find or build the tools that these needs (preparations that faults require) depend on, before anything starts.
-
-    `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Raises `BadInput` if a tool
-    or right is missing, `ProvisionFailed` if a tool cannot be built.
-    """
-    find_tools(needs, containers=containers)
-    if needs & LINKS:
-        toxiproxy_server(progress)
 
 
 def find_tools(needs: Set[Need], *, containers: bool) -> str:

@@ -1,11 +1,13 @@
-"""One container of a node, which is made once and started again after each end, and the process in it."""
+"""One container of a node, which is made once and started again after each end, the process in it, and its code."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from testcontainers.core.container import DockerContainer
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import ProcessState, RunTag, process_state, started
 from ackproof.base.wait import wait_until
+from ackproof.cluster.code_rules import CodeAgent, installer
 from ackproof.cluster.containers.engine import (
     TIMEOUT_S,
     Engine,
@@ -27,6 +30,9 @@ from ackproof.cluster.containers.engine import (
     labels,
     with_engine_errors,
 )
+from ackproof.cluster.node import ProcessNode
+from ackproof.network.addresses import Address
+from ackproof.provision.byteman import byteman_install_jar, byteman_jar
 from docker import types
 
 testcontainers_config.ryuk_disabled = True  # `ackproof clean` finds leftovers by their labels
@@ -307,3 +313,44 @@ def settings_as_environment(settings: Mapping[str, str]) -> dict[str, str]:
         f"KAFKA_{key.replace('_', '__').replace('-', '___').replace('.', '_').upper()}": value
         for key, value in settings.items()
     }
+
+
+_AGENT: Final = Address("127.0.0.1", 9196)
+"""Address of the agent on the loopback of its container."""
+_EXCHANGE: Final = (
+    f'exec 3<>/dev/tcp/{_AGENT.host}/{_AGENT.port} && cat "$0" >&3 && '
+    'while IFS= read -r line <&3; do printf "%s\\n" "$line"; [ "$line" != OK ] || break; done'
+)
+"""Program of bash: sends a file to the agent and prints its answer, which ends with OK."""
+
+
+class ContainerCodeAgent(CodeAgent):
+    """Byteman's agent in the JVM of a container, whose first process is the JVM. The agent listens on the container's
+    loopback; all commands to it run inside the container (exec)."""
+
+    def __init__(
+        self, node: ProcessNode, version: str, classpath: Sequence[Path], container: NodeContainer
+    ) -> None:
+        super().__init__(node, version, classpath)
+        self._container = container
+
+    def _install(self) -> str:
+        jars = []
+        for jar in (byteman_install_jar(), byteman_jar()):
+            shutil.copyfile(jar, self.node.files.folder / jar.name)
+            jars.append(f"{NODE_FOLDER}/{jar.name}")
+        return self._container.run(installer("java", jars, _AGENT, 1))
+
+    def _ask(self, request: str) -> str:
+        file = self.node.files.folder / f"agent-{threading.get_ident()}.request"
+        file.write_text(request, encoding="utf-8")
+        try:
+            answer = self._container.run(["bash", "-c", _EXCHANGE, f"{NODE_FOLDER}/{file.name}"])
+        except EngineFailed:
+            return ""
+        finally:
+            file.unlink()
+        return answer if answer.endswith("OK\n") else ""
+
+    def output(self) -> str:
+        return self._container.output()

@@ -328,20 +328,11 @@ def session_password(session: int) -> bytes:
     return bytes(made)
 
 
-def end_session(addresses: Mapping[int, Address], session: int, password: bytes | None = None) -> bool:
+def end_session(addresses: Mapping[int, Address], session: int) -> bool:
     """Take over a ZooKeeper session and close it. Return False if the servers know no such session or expect another
-    password.
-
-    `password` None: the password that ZooKeeper derives from the session's id. Raises `Unreachable` if no server
-    answers.
-    """
-    hosts = ",".join(map(str, addresses.values()))
-    client = KazooClient(
-        hosts=hosts,
-        timeout=_START_S,
-        client_id=(session, session_password(session) if password is None else password),
-        logger=_SILENT,
-    )
+    password. Raises `Unreachable` if no server answers."""
+    hosts, held = ",".join(map(str, addresses.values())), (session, session_password(session))
+    client = KazooClient(hosts=hosts, timeout=_START_S, client_id=held, logger=_SILENT)
     try:
         client.start(timeout=_START_S)
         taken = client.client_id is not None and client.client_id[0] == session

@@ -61,13 +61,7 @@ class _Transaction:
     def _changes_of(self, type_: int, body: _Body) -> Iterator[_Change]:
         where = (self.zxid, self.time_ms, self.session)
         if type_ in _CREATES:
-            path, data = body.text(), body.buffer()
-            for _ in range(max(0, body.number("i"))):  # the access control list
-                body.number("i")
-                body.buffer()
-                body.buffer()
-            ephemeral = type_ not in {19, 21} and body.flag()
-            yield _Change(*where, path, data, 0, ephemeral)
+            yield _Change(*where, body.text(), body.buffer())
         elif type_ in _DELETES:
             yield _Change(*where, body.text())
         elif type_ == _SET_DATA:
@@ -145,7 +139,7 @@ class _Change:
     """One change of a znode, or the end of a session (`path` '').
 
     `data` None: the znode was removed; `version` 0: it was created; else it was set to `data`. `session`: the session
-    that made the change, or that ended. `ephemeral`: True if the znode ends with that session.
+    that made the change, or that ended.
     """
 
     zxid: int
@@ -154,7 +148,6 @@ class _Change:
     path: str
     data: bytes | None = None
     version: int = 0
-    ephemeral: bool = False
 
 
 class _Znodes:

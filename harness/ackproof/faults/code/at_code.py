@@ -21,13 +21,12 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.code_rules import HOLD_SUFFIX, CodeAgent
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Ability, Need
-from ackproof.experiment.base import Whole, matching
+from ackproof.experiment.base import PartitionField, Whole, matching
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, Grip, NodeFault
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.problems import nearest
-from ackproof.experiment.roles import PartitionField
 from ackproof.faults.code.points import CLASS_NAME, POINTS, CodePlace, FreePoint
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, injects

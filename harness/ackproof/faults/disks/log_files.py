@@ -16,10 +16,11 @@ from pydantic import Field, model_validator
 from ackproof.base.units import Size, wrong
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.base import PartitionField
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import Draw, Incidents
 from ackproof.experiment.problems import Data
-from ackproof.experiment.roles import PartitionField, refuse_racks
+from ackproof.experiment.roles import refuse_racks
 from ackproof.faults.context import FaultContext
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, injects

@@ -18,11 +18,12 @@ from ackproof.cluster.admin import Election
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.base import PartitionField
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.problems import Data
-from ackproof.experiment.roles import PartitionField, Role, RoleField, RoleKind, refuse_controllers
+from ackproof.experiment.roles import Role, RoleField, RoleKind, refuse_controllers
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.planned.views import ask_for_one, find_views, state_at, state_of, views

@@ -32,7 +32,7 @@ from ackproof.faults.requests.injection import (
     RequestWitness,
 )
 from ackproof.faults.requests.spec import RequestFault
-from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS, error_bodies
+from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, OF_PARTITIONS
 from ackproof.network.requests.rules import Rule, RuleKind
 
 _PLACED_S: Final = 0.2
@@ -220,10 +220,7 @@ class AnswerRequest(RequestFault):
         return self.api in OF_PARTITIONS
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        code = ERRORS[self.error]
-        made = error_bodies(self.api, code) if self.api in ANSWERABLE else {}
-        known = [(version, body.hex()) for version, body in made.items()]
-        return self._rule(RuleKind.ANSWER, ways, code=code, answers=known)
+        return self._rule(RuleKind.ANSWER, ways, code=ERRORS[self.error])
 
     def witness(self) -> RequestWitness:
         return RequestWitness("answers", code=ERRORS[self.error], arrives=self.side == "response")

@@ -10,13 +10,13 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ackproof.base.units import Share, unknown, wrong
 from ackproof.experiment.backends import REQUESTS, Ability, Need
-from ackproof.experiment.base import Whole
+from ackproof.experiment.base import PartitionField, Whole
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import LAG, NOTHING, Draw, Exposure, Incidents
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
 from ackproof.experiment.links import APIS, Api, Flow, LinkField, flows_of
 from ackproof.experiment.problems import Data
-from ackproof.experiment.roles import SEVERAL, PartitionField, Role
+from ackproof.experiment.roles import SEVERAL, Role
 from ackproof.network.requests.contents import NAMING
 from ackproof.network.requests.rules import EVERY_API, Rule
 

@@ -172,7 +172,7 @@ def _find_strange(group: GroupFacts, gone: set[str]) -> Iterator[tuple[TopicPart
     topics, which are left out.
     """
     foreign = group.facts.case.experiment.ground.foreign  # an earlier run may have left offsets there
-    if foreign or group.spec.library == COMMAND or group.spec.commit == "auto":
+    if foreign or group.spec.client.library == COMMAND or group.spec.commit == "auto":
         return
     for row in group.read_log(pc.field("member") < 0).to_pylist():
         place = TopicPartition(row["topic"], row["partition"])

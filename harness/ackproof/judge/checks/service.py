@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 
 from ackproof.clients.command.fields import Position
+from ackproof.experiment.group import ServiceSpec
 from ackproof.experiment.promises import Promises
-from ackproof.experiment.service import ServiceSpec
 from ackproof.faults.clients.client import KillClient
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, stays_open

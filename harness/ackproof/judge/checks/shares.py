@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.clients.command.fields import Position
+from ackproof.experiment.group import ShareGroupSpec
 from ackproof.experiment.promises import Promises
-from ackproof.experiment.share_group import ShareGroupSpec
 from ackproof.judge.checks.groups import opinions_on_members
 from ackproof.judge.checks.service import describe_positions
 from ackproof.judge.facts import Facts

@@ -216,7 +216,7 @@ def _rules(facts: Facts) -> Iterator[_RowRule]:
             lambda footer: max(footer.most("sent_ns"), footer.most("done_ns")) > end,
         )
     # A program of the user need not tell offsets. An idempotent batch that is there already may have none.
-    if producers.acks != "0" and not producers.idempotence and producers.library != COMMAND:
+    if producers.acks != "0" and not producers.idempotence and producers.client.library != COMMAND:
         yield _RowRule(
             "were acknowledged without an offset",
             ("outcome", "offset"),

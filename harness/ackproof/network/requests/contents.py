@@ -94,6 +94,11 @@ def make_error_response(api: int, version: int, frame: memoryview, code: int) ->
     """Return a framed response with error `code` to the framed request `frame`: at its top level, or, if it has no
     error there, for each partition or group of the request. `api`: Kafka's API key. Raises `UnreadableFrame` if the
     request cannot be decoded, or if its response has no error."""
+    if _error_offset(_names()[api], version) is not None:
+        _, flexible, rest = _LAYOUTS[_names()[api]]
+        tags = b"\0" * (version >= flexible)
+        body = bytes(frame[8:12]) + tags + struct.pack(">ih", 0, code) + rest(version) + tags
+        return struct.pack(">i", len(body)) + body
     asked = _decoded("Request", api, version, frame)
     made = _kind("Response", api, version)(version=version)
     if not _stamp(made, version, code):
@@ -322,18 +327,6 @@ _LAYOUTS: Final[Mapping[str, tuple[range, int, Callable[[int], bytes]]]] = Mappi
 """Layout of an API's responses: versions, the first version with tagged fields, and the bytes after the error in a
 version, without the last tagged fields."""
 ANSWERABLE: Final = tuple(_LAYOUTS)
-
-
-def error_bodies(api: str, code: int) -> dict[int, bytes]:
-    """Return the bytes after the correlation id of a response with error `code`, by version of the request.
-
-    `api`: the API's name. Raises KeyError for an API that is not in `ANSWERABLE`.
-    """
-    versions, flexible, rest = _LAYOUTS[api]
-    bodies = {version: struct.pack(">ih", 0, code) + rest(version) for version in versions}
-    return {
-        version: b"\0" + body + b"\0" if version >= flexible else body for version, body in bodies.items()
-    }
 
 
 def _error_offset(api: str, version: int) -> int | None:

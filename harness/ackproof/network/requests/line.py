@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ackproof.network.requests import contents
-from ackproof.network.requests.contents import ERRORS, error_bodies
+from ackproof.network.requests.contents import ERRORS
 from ackproof.network.requests.frames import (
     FrameFate,
     FrameStream,
@@ -200,8 +199,9 @@ class RelayConnection:
             for acting in reading:
                 acting.complain(f"{self.way.name}: {error}")
         if places is None:
-            body = error_bodies("Fetch", ERRORS["FETCH_SESSION_ID_NOT_FOUND"])[head.version]
-            self._pending.append(_PendingRequest(head, response=_framed(head, body)))
+            code = ERRORS["FETCH_SESSION_ID_NOT_FOUND"]
+            made = contents.make_error_response(FETCH, head.version, frame, code)
+            self._pending.append(_PendingRequest(head, response=made))
             return False
         asks.places = places
         return True
@@ -292,10 +292,7 @@ class RelayConnection:
             if side is FrameSide.RESPONSE:
                 among = acting.among if acting.rule.places else None
                 return contents.put_error(head.api, head.version, frame, code, among)
-            if (body := acting.answers.get(head.version)) is not None:
-                made = _framed(head, body)
-            else:
-                made = contents.make_error_response(head.api, head.version, frame, code)
+            made = contents.make_error_response(head.api, head.version, frame, code)
         except UnreadableFrame as error:
             acting.complain(f"{self.way.name}: {error}")
             return FrameFate.PASS
@@ -385,8 +382,3 @@ class RelayConnection:
                 wait.acting.end(wait)
         self._aside.clear()
         self._waits = dict.fromkeys(FrameSide)
-
-
-def _framed(head: RequestHead, body: bytes) -> bytes:
-    """Return a framed response to a request. `body`: the bytes after the correlation id."""
-    return struct.pack(">ii", 4 + len(body), head.correlation) + body

@@ -64,8 +64,7 @@ class Rule:
     Of rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more.
     `overtaken`: True if later frames of the connection pass a held request, False if they wait too.
 
-    Of rules that answer: `code`: Kafka's error code. `answers`: (version of the request, bytes of the response after
-    the correlation id, in hexadecimal digits). For other versions the response is made from the request.
+    `code`: Kafka's error code in the answer of a rule that answers.
     """
 
     name: str
@@ -85,7 +84,6 @@ class Rule:
     until_held: int | None = None
     overtaken: bool = False
     code: int = 0
-    answers: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Rule:
@@ -97,7 +95,6 @@ class Rule:
             "side": FrameSide(str(words["side"])),
             "spread": DelayDistribution(str(words.get("spread", DelayDistribution.UNIFORM))),
             "ways": tuple(map(str, _list(words["ways"]))),
-            "answers": tuple(tuple(_list(row)) for row in _list(words.get("answers", []))),
             "places": tuple(tuple(_list(row)) for row in _list(words.get("places", []))),
         }
         return cls(**words)  # type: ignore[arg-type]
@@ -150,7 +147,6 @@ class ActiveRule:
     """Held frames, in the order in which they came."""
 
     def __post_init__(self) -> None:
-        self.answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
         self._random = Random(self.rule.seed)
         self._places = frozenset(self.rule.places)
 
