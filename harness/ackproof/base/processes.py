@@ -165,9 +165,9 @@ def spawn(
     """Start a marked child in its own session (Ctrl-C at the terminal reaches only the harness).
 
     `env` is added to this process's environment. Standard output and error are appended to the file `stdout`, or
-    errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The descriptors `pass_fds` stay open in
-    the child (a lock is free only when all its holders are dead). Raises OSError if the program or the folder does
-    not exist.
+    errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The child inherits the descriptors
+    `pass_fds`, so a file lock on one of them stays held until the child has ended too. Raises OSError if the program
+    or the folder does not exist.
     """
     stdout.parent.mkdir(parents=True, exist_ok=True)
     with stdout.open("ab") as output, (stdout if stderr is None else stderr).open("ab") as errors:
@@ -316,8 +316,8 @@ def is_alive(pid: int, start: int) -> bool:
 
 
 def mark() -> str:
-    """Return `PID-START` of this process for names of files, so that `left_behind` finds them once the
-    process has ended."""
+    """Return `PID-START` of this process, for the names of its temporary files and folders: `left_behind` finds those
+    of processes that have ended."""
     return f"{os.getpid()}-{started(os.getpid())}"
 
 
@@ -354,8 +354,8 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _marked(pid: int) -> MarkedProcess | None:
-    """Return the process with this pid if it lives and carries the marks of a run; else None, also if this user may not
-    read its environment."""
+    """Return the process with this pid if it lives and its environment has the marks of a run; else None. Also None if
+    this user may not read its environment."""
     try:
         start = started(pid)
         raw = (_PROC / str(pid) / "environ").read_bytes()

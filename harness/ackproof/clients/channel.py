@@ -29,11 +29,12 @@ HEAD: Final = 8
 
 
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
-    """Watch the control pipe (`CONTROL_FD`) in a thread. Return an event that is set when the client must stop.
+    """Watch the control pipe (`CONTROL_FD`) in a thread. Return an event that is set when the client must stop: on the
+    command `STOP`, or on SIGTERM, whose handler is replaced.
 
-    SIGTERM sets the event too; its handler is replaced. When the harness ends, the process ends at once with
-    `EXIT_ORPHAN`. `obey` is called on that thread with each other command, one byte. `SEND`: an on-demand producer is
-    to send one more record. `FREE`: it is to send at its rate from now on.
+    `obey` is called on that thread with every command but `STOP`, one byte each. `SEND`: an on-demand producer is to
+    send one more record. `FREE`: it is to send at its rate from now on. When the harness ends, this process ends at
+    once with `EXIT_ORPHAN`.
     """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])

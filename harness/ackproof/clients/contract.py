@@ -104,8 +104,9 @@ class ClientAdapter(Protocol):
         """Return the configuration of one live reader; the final read is always by librdkafka. `client`: the reader's
         id.
 
-        `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-        commits for; '': its own. Raises `BadInput` if the experiment gives a setting that only the harness may set.
+        `extra`: the experiment's settings. `isolation`: the reader's isolation.level. `group`: id of the reader whose
+        group.id, and so whose committed offsets, this reader shares: the first in its chain of replacements. '': a
+        group.id of its own. Raises `BadInput` if the experiment gives a setting that only the harness may set.
         """
 
     def member_command(self, settings: GroupSettings, path: Path) -> list[str]:
@@ -221,12 +222,12 @@ class ClientSettings:
 class ProducerSettings(ClientSettings):
     """Settings of one producer process.
 
-    Record number `seq` goes to the partition `places[(seq + first_place) % len(places)]`. `on_demand`: True to send a
-    record only when the harness asks for one, until it frees the producer (`channel`). `keys`: number of keys, assigned
-    to records round-robin; 0: records have no key. `stamps_from_ns`: time of the wall clock in ns when CLOCK_MONOTONIC
-    was 0. A producer that `stamps` sets each record's timestamp to this plus the time of the produce call, in whole ms.
-    `identity`: where a record has its identity (producer, seq) for a service under test (`experiment.service`); '': in
-    its value alone.
+    Record number `seq` goes to the partition `places[(seq + first_place) % len(places)]`. `on_demand`: True to send one
+    record for each partition, then one for each command `SEND`, and at the rate after the command `FREE` (`channel`).
+    `keys`: number of keys, assigned to records round-robin; 0: records have no key. `stamps_from_ns`: time of the wall
+    clock in ns when CLOCK_MONOTONIC was 0. If `stamps` is True, a record's timestamp is this plus the time of its
+    produce call, in whole ms. `identity`: where a service under test finds the identity (producer, seq) of a record:
+    `header`, `key`, or a JSON pointer into its value (`/order/id`); '': in the harness's binary value alone.
     """
 
     producer: int
@@ -251,9 +252,9 @@ class ProducerSettings(ClientSettings):
 
     @property
     def stamps(self) -> bool:
-        """True if the producer itself sets the timestamps of records. At full speed, without keys or
-        identities, the library sets them at the produce call, because it takes no timestamps in batches. A
-        user's program is never asked to set them."""
+        """True if the producer itself sets the timestamps of records. False for a user's program. Also False at full
+        speed (`rate` None, not `on_demand`) without keys and `identity`: the library then sets them at the produce
+        call, because librdkafka's `produce_batch` takes no timestamps."""
         if self.command:
             return False
         return self.rate is not None or self.on_demand or self.keys > 0 or self.identity != ""
@@ -266,9 +267,10 @@ class ReaderSettings(ClientSettings):
 
     `commit_s`: interval in seconds at which a live reader commits its positions; None: never. `from_committed`: True if
     a live reader starts at the committed offsets of its group, and at the beginning where there are none. `committed`:
-    True if the reader reads transactions at read_committed; its ledger rows then have another phase. `tells`: True if a
-    live reader reports from which broker it fetches each partition. `share`: index of this process among the `shares`
-    processes of one reader. Each has its own partitions and name.
+    True if producers write transactions and `isolation` is read_committed; its ledger rows then have a phase
+    `…_COMMITTED` (`rundir.outcome.ReadPhase`). `tells`: True if a live reader reports from which broker it fetches each
+    partition. `share`: index of this process among the `shares` processes of one reader. Each has its own partitions
+    and name.
     """
 
     reader: int

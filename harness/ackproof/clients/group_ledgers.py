@@ -102,11 +102,12 @@ class _Transaction:
 
 
 def convert(run: CaseDir, settings: MemberSettings, started_ns: int, status: int) -> list[Breach]:
-    """Write the three ledgers of a member that has ended, each with `_END` if it printed `closed` and ended with status
-    0.
+    """Write the ledgers `DELIVERIES`, `COMMITS` and `MEMBERSHIP` of a group member that has ended, from the events that
+    it printed (docs/clients.md).
 
-    `started_ns`: its start on CLOCK_MONOTONIC. `status`: its exit status. A torn last line is left out. Return the
-    breaches of the contract, which count only for programs of the user; lines that break it are left out, too. Raises
+    `started_ns`: its start on CLOCK_MONOTONIC. `status`: its exit status. A torn last line is left out. Each ledger
+    gets `_END`, the mark of a complete one, if the member printed `closed` and ended with status 0. Return the breaches
+    of docs/clients.md, which matter only for a user's program; its lines that break the rules are left out. Raises
     OSError if a file cannot be written.
     """
     lines, breaches = _whole_lines(run, settings), []
@@ -190,9 +191,12 @@ def _deliver(
     transactions: Sequence[_Transaction],
     settings: MemberSettings,
 ) -> tuple[_Row, int]:
-    """Return the columns of `DELIVERIES`, and the number of processed events that match no delivery. A processed event
-    matches the last delivery of its record before it, unless an earlier processed event does. `delivered`, `processed`:
-    indices of these events in `rows`."""
+    """Return the columns of `DELIVERIES`, and the number of `processed` events that match no delivery. `delivered`,
+    `processed`: indices of these events in `rows`.
+
+    A `processed` event matches a delivery if, of all events about the same record, the delivery comes directly before
+    it.
+    """
     topic = rows["topic"].combine_chunks().dictionary_encode()
     codes = _filled(topic.indices)
     places, offsets, times = _filled(rows["p"]), _filled(rows["o"]), _filled(rows["t"])
@@ -240,8 +244,12 @@ def _deliver(
 def _commits(
     events: Iterable[_Event], transactions: Sequence[_Transaction], settings: MemberSettings
 ) -> Iterable[_Row]:
-    """Yield the rows of `COMMITS`, one for each partition of each commit. The result is unknown without an answer, and
-    after an error with which the coordinator may have written the commit."""
+    """Yield the rows of `COMMITS`, one for each partition of each commit.
+
+    `result` is ACCEPTED after an answer without error. It is REFUSED after an error that shows that nothing was
+    committed: one in `REFUSED`, or one after which the transaction was aborted. It is UNKNOWN after any other error,
+    and without an answer.
+    """
     answered = (EventName.COMMITTED, EventName.ENDED)
     answers = {event["n"]: event for event in events if event["e"] in answered}
     states = {one.number: one.state for one in transactions}
@@ -297,11 +305,12 @@ def _filled(column: pa.Array | pa.ChunkedArray) -> _Numbers:
 
 
 def convert_shares(run: CaseDir, settings: ShareSettings, status: int) -> None:
-    """Write the ledger of a share group member that has ended, with `_END` if it printed `closed` and ended with status
-    0.
+    """Write the ledger `SHARES` of a share group member that has ended, from the events that it printed. A torn last
+    line is left out. `status`: its exit status.
 
-    A torn last line is left out. An answer belongs to the oldest unanswered acknowledgement of its record. Raises
-    OSError if a file cannot be written.
+    The event `answered` names records, not acknowledgements. So it counts for the oldest acknowledgement of each record
+    that has no answer yet. The ledger gets `_END`, the mark of a complete one, if the member printed `closed` and ended
+    with status 0. Raises OSError if a file cannot be written.
     """
     rows: list[_Row] = []
     handed: dict[tuple[str, int, int], _Row] = {}

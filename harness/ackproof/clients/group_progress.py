@@ -160,8 +160,9 @@ class GroupProgress(_Progress):
         ]
 
     def end(self, run: CaseDir, run_id: str) -> GroupEnd:
-        """Read the group's output back, write it, and return the result with its last committed offsets. Call it after
-        all members have ended. Raises OSError if a file cannot be written."""
+        """Read the group's output topic back, if it has one, and write its records to `CaseDir.group_output`. Return
+        the group's state at the end of the run, with its committed offsets. Call it after all members have ended.
+        Raises OSError if a file cannot be written."""
         reached: dict[TopicPartition, int] = {}
         problem = ""
         if (output := self.group.output) is not None:

@@ -255,7 +255,8 @@ class Groups(Instances):
             self._note_ends()
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if a member runs and is in its group, or was asked to leave and need not be awaited.
+        """Return True if a member runs and is in its group. Also return True if it was asked to leave, so that nobody
+        waits for its assignment.
 
         A member of a consumer group is in it once it got an assignment, also an empty one. A member of a share group is
         in it once it has printed an event.
@@ -310,7 +311,9 @@ class Groups(Instances):
         return stalled
 
     def _waiting(self, group: str) -> str:
-        """Return a text on each member of a group that has waited `ASK_S` s or more for the answer to a commit."""
+        """Return a clause, `; g0 has waited 2.5 s for the answer to a commit`, for each running member of the group
+        that has waited at least `ASK_S` seconds. Name librdkafka's bug if a known one explains the wait. Return '' if
+        no member waits."""
         return "".join(
             f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
             + librdkafka.known_wait(self._members[one.id].settings, one.silent_s)

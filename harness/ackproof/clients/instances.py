@@ -46,12 +46,12 @@ def start_process(
     what: str,
     hidden: str | None,
 ) -> tuple[Child, int]:
-    """Start a process of a run, with its output in `folder`. Return it, and the writing end of its control pipe, whose
-    end tells the process that the harness is gone.
+    """Start a process of a run, with its output in `folder`. Return it, and the descriptor of the writing end of its
+    control pipe. Once that descriptor is closed, the process reads end of file: the harness is gone.
 
-    `prints`: it prints events, and the pipe is its standard input; otherwise the pipe is in `CONTROL_FD`. `hidden`:
-    secret text that it can read from the descriptor in `HIDDEN_FD`. Raises `BadInput` if it cannot be started (`what`:
-    name of the process for the message).
+    `prints`: True if the process prints events; its standard input is then the control pipe. Otherwise `CONTROL_FD` has
+    the pipe's descriptor. `hidden`: secret text that the process can read from the descriptor in `HIDDEN_FD`. `what`:
+    name of the process for an error message. Raises `BadInput` if it cannot be started.
     """
     reading, writing = os.pipe()
     inherited = {} if prints else {CONTROL_FD: reading}
@@ -88,7 +88,8 @@ def end_of_output(folder: Path, length: int) -> str:
 @dataclass
 class Instance:
     """One process of a service or group. `control`: writing end of its standard input, -1 once closed. `tells`: True if
-    it prints events and stops on the line `stop`; False: it is stopped by SIGTERM."""
+    it prints events and stops on the line `stop`; False: it is stopped by SIGTERM. `asked`: True once it was asked to
+    stop. `successor`: id of the process that replaced it; None before."""
 
     id: str
     child: Child

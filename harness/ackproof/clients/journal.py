@@ -133,11 +133,11 @@ class Chunk:
 
 
 class Journal:
-    """Attempts of a running producer, in memory-mapped files (chunks) that survive its death. A full chunk becomes a
-    part of the ledger.
+    """Journal of a running producer: a row for each produce call (attempt), in memory-mapped files (chunks) that
+    survive the producer's death. A full chunk is converted into a part of the ledger and removed.
 
-    `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: index → chunk, without chunks that are a part
-    already. `current`: the chunk that takes the next rows.
+    `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: the chunks that were not removed yet, by index.
+    `current`: the chunk that takes the next rows.
     """
 
     current: Chunk
@@ -203,10 +203,11 @@ class ReadJournal:
 
 
 class Converter:
-    """Background thread of a producer that converts chunks without open attempts into parts of the ledger.
+    """Background thread of a producer that converts full chunks, in which every attempt has its final outcome, into
+    parts of the ledger.
 
-    `ledger`: the producer's folder in the ledger. `starts`: first seq of each transaction, to which the producer
-    appends; None without transactions. `error`: the failure that ended the thread, None before.
+    `ledger`: the producer's folder in the ledger. `starts`: list of the first seqs of all transactions, which grows
+    while the producer runs; None without transactions. `error`: the failure that ended the thread, None before.
     """
 
     def __init__(
@@ -262,11 +263,12 @@ class Converter:
 def produced_rows(
     settings: ProducerSettings, first_seq: int, matrix: Matrix, starts: list[int] | None = None
 ) -> ProducedRows:
-    """Return the ledger rows of a chunk: those that were sent.
+    """Return the ledger rows of a chunk: one for each attempt that was sent.
 
-    `first_seq`: seq of the first row of `matrix`, which has the columns SENT, DONE, OFFSET, RESULT. A row without a
-    report is indeterminate, with done_ns -1 and offset -1. `starts`: the first seq of each transaction of a
-    transactional producer; a seq before the first is in none, -1.
+    `first_seq`: seq of the first row of `matrix`, which has the columns SENT, DONE, OFFSET, RESULT. An attempt without
+    a delivery report is indeterminate, with done_ns -1 and offset -1. `starts`: first seq of each transaction, in
+    order, from which the rows get their transaction numbers; None without transactions. An attempt before the first
+    transaction gets number -1.
     """
     from ackproof.rundir.ledger import ProducedRows
 
@@ -309,7 +311,8 @@ def read_reads(path: Path, index: int) -> tuple[Rows, bool]:
 
 
 def _read_rows(path: Path, index: int, magic: bytes, row: np.dtype[Any]) -> tuple[int, npt.NDArray[Any]]:
-    """Return the number of rows of a chunk, and those that are in its file completely."""
+    """Return the capacity of a chunk in rows, and the rows that its file holds completely, used or not. Raises
+    `TornJournal` if the file cannot be read, or its header is not that of chunk `index` of this kind (`magic`)."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -74,14 +74,14 @@ class Handle:
 
     @property
     def breach(self) -> str:
-        """Text of the first breach of the contract by a user's program; '' if it broke none, and for clients of a
-        library."""
+        """Text on the first way in which a user's program broke the rules for programs (docs/clients.md); '' if it
+        kept to them, and for clients of a library."""
         found = None if self.translation is None else self.translation.breach
         return "" if found is None else f"it breaks the contract of docs/clients.md: {found}"
 
     def follow_program(self) -> None:
         """Translate what a user's program printed since the last call into its journal; kill it if it broke the
-        contract. Does nothing for a client of a library."""
+        rules of docs/clients.md. Does nothing for a client of a library."""
         if self.translation is None:
             return
         self.translation.follow()

@@ -153,11 +153,12 @@ class FreeMemory:
     """Gives memory that was freed, but that malloc and Arrow's pool keep, back to the kernel. The thread that writes
     parts calls it.
 
-    While a leader is gone, tens of thousands of records wait in the library and become one large part. Once they are
-    freed, glibc keeps the pages that they shared with what was allocated meanwhile, and Arrow's pool keeps all.
+    While a leader is gone, tens of thousands of records wait in the library and become one large part. glibc and
+    Arrow's pool keep most of that memory after it is freed.
 
-    glibc takes large blocks from the kernel only until the first one is freed; then blocks up to its size come from
-    arenas, where free memory lies between used memory. A fixed M_MMAP_THRESHOLD prevents that: without it a reader grew
+    The constructor also sets glibc's M_MMAP_THRESHOLD to 64 KiB for the process: a larger block is mapped separately,
+    and unmapped when it is freed. By default glibc raises this threshold to the size of each such block that
+    is freed (mallopt(3)). Later blocks then come from arenas, where free memory lies between used memory: a reader grew
     from 7 to 25 MiB within 14 minutes.
     """
 

@@ -93,8 +93,8 @@ class SettingsMaker:
         return adapter.producer_config(self.spec.producers, self.bootstrap, name, transactional_id)
 
     def reader_config(self, number: int, group: str = "") -> dict[str, ConfigValue]:
-        """Return the library's configuration of live reader `number`, from 0. `group`: id of the client under whose
-        group the reader commits; '': its own id."""
+        """Return the library's configuration of live reader `number`, from 0. `group`: id of the reader whose group.id
+        this reader shares, the first in its chain of replacements; '': a group.id of its own."""
         spec = self.spec.consumers
         adapter = client_adapter(spec.client.library)
         return adapter.reader_config(

@@ -267,7 +267,7 @@ class Workload:
         return self.written if kind == "producer" else self.places
 
     def end_of(self, client_id: str) -> tuple[int, int]:
-        """Return when a user's program was started (ns of CLOCK_MONOTONIC), and its exit status: 0 while it runs."""
+        """Return a client's start (CLOCK_MONOTONIC ns) and exit status. The status is 0, too, while the client runs."""
         handle = self._by_id[client_id]
         return handle.started_ns, handle.status or 0
 

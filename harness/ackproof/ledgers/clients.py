@@ -26,8 +26,9 @@ class ListedClient:
     """A client that `case.json` lists.
 
     `producer`: its number in the ledgers; None for readers, or if the file has no number. `killed`: True if a fault
-    killed it and its journal was converted, so that it has no `_END`. `final_committed`: True for the final reader at
-    read_committed. `keys`: keys of its records; None: the records have none.
+    killed it, and the harness saved the rows that it had left (its journal) to its ledger. Only then may the ledger
+    lack the file `_END`. `final_committed`: True for the final reader at read_committed. `keys`: keys of its records;
+    None: the records have none.
     """
 
     id: str

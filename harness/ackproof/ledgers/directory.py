@@ -62,7 +62,8 @@ class _ClientClosing(Enum):
 @dataclass(frozen=True)
 class RowGroup:
     """Footer of one row group. `topic`, `partition` and `phase` (of reads only) hold for all of its rows. They are None
-    if the rows differ, or if the footer does not tell. `number`: position in its file, from 0."""
+    if the rows differ, or if the footer does not tell. `number`: position in its file, from 0. `spans`: least and
+    greatest value of each of the `CUT_KEYS` (such as `offset`) in this row group; empty if one is unknown."""
 
     number: int
     rows: int
@@ -72,7 +73,6 @@ class RowGroup:
     transactional: bool = True
     """True if some of its rows may belong to a transaction (produced ledger only)."""
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """Bounds (least, greatest) of each of the `CUT_KEYS` in this row group; empty if one is unknown."""
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,8 @@ class SpilledColumn:
 class Spilled:
     """Location of rows that were written to a temporary file, column after column, without a header.
 
-    `start`: position of the first byte in the file. Constant columns are not in the file but in `columns`.
+    `start`: position of the first byte in the file. Constant columns are not in the file but in `columns`. `spans`:
+    least and greatest value of each column that is one of the `CUT_KEYS`; empty without rows.
     """
 
     path: str
@@ -278,7 +279,6 @@ class Spilled:
     rows: int
     columns: tuple[SpilledColumn, ...]
     spans: Mapping[str, tuple[int, int]]
-    """Least and greatest value of each of the `CUT_KEYS` among the columns."""
 
     def load(self) -> Rows:
         """Return the rows, read back from the file. Raises OSError if it cannot be read."""

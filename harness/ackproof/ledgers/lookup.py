@@ -112,8 +112,10 @@ def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
     """Return for each value the greatest `height` of the open intervals (after, before) that contain it.
 
     The result is the least int64 if no interval contains the value. `values` must ascend; `after`, `before` and
-    `height` are parallel: element i of each belongs to interval i. Takes (intervals + values) · log(values) steps: a
-    sparse table, read backwards.
+    `height` are parallel: element i of each belongs to interval i.
+
+    Takes (intervals + values) · log(values) steps. It is a range query in a sparse table, done backwards: an interval
+    marks two overlapping blocks of 2^k values that cover it, and each block then marks its two halves.
     """
     none = np.iinfo(np.int64).min
     low = np.searchsorted(values, after, side="right")

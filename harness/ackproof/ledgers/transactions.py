@@ -81,9 +81,9 @@ def examine_transactions(ledger: Ledger, set_aside: dict[str, str]) -> Transacti
     """Check the columns of a directory's transaction tables, from the footers, and return the tables that can be
     read; `NO_TRANSACTIONS` if the run wrote none.
 
-    A part whose footer cannot be read is left out, and a reason is added to `ledger.reasons`. `set_aside`: path →
-    reason, of parts that an earlier round found unreadable: they are left out. Raises `Rejected` if a
-    column other than `commit_ns` is missing, or one is there twice or of another type.
+    A part whose footer cannot be read is left out, and a reason is added to `ledger.reasons`; nothing else is changed.
+    `set_aside`: path → reason, of unreadable parts because of which the audit is now repeated: they are left out.
+    Raises `Rejected` if a column other than `commit_ns` is missing, or one is there twice or of another type.
     """
     case = CaseDir(ledger.directory)
     groups = (group for part in ledger.parts if part.kind == "produced" for group in part.groups)
@@ -120,8 +120,8 @@ def _check(where: str, schema: pa.Schema, name: str) -> None:
 
 
 def _was_read_committed(ledger: Ledger, case: CaseDir) -> bool:
-    """Return True if the ledger has rows of a final read at read_committed, or `case.json` lists such a
-    reader that closed."""
+    """Return True if there was a final read at read_committed: the ledger has rows of it, or `case.json` lists its
+    reader and that reader left an `_END`, perhaps without any row."""
     listed, _ = read_clients(case.case_json) if case.case_json.exists() else ([], [])
     closed = (
         has_end(case.consumed / client_folder(client.id)) for client in listed if client.final_committed

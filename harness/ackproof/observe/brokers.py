@@ -48,7 +48,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
     """Asks each running broker five times a second for its metadata, log ends and readable records, and tests whether
     it takes writes. Appends each round to `path` as one line of JSON (`BrokerRound`).
 
-    The metadata quorum is asked for the active controller; ZooKeeper also for its metadata (viewer `ZNODES`).
+    The metadata quorum is asked for the active controller. In ZooKeeper mode, ZooKeeper is asked for its metadata too.
+    A viewer is a broker or the quorum: each is asked for its own view of the cluster. Its id is the broker's, or
+    `ZNODES` for the quorum.
     """
 
     NAME = "brokers"
@@ -71,10 +73,10 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 file.flush()
 
     def _round(self) -> BrokerRound:
-        """Ask every viewer at once, and return the answers of this round.
+        """Ask every viewer (broker or quorum) at once, and return the answers of this round.
 
         `silent` lists the viewers that run but did not answer in time, or answered with an error. A viewer that refused
-        or broke its connection is neither there nor among the answers. A late answer belongs to no round.
+        or broke its connection is neither in `silent` nor among the answers. A late answer belongs to no round.
         """
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
@@ -130,8 +132,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         return answer, -1 if controller is None else controller
 
     def _ask_broker(self, broker: int, link: Connection) -> ViewerAnswer:
-        """Return one broker's answer: its metadata, log ends, fetched records and the error of the refused Produce.
-        Raises `WireError` if it does not answer.
+        """Return one broker's answer: its metadata, log ends and fetched records, and the error with which it refuses a
+        Produce of an invalid batch (`produce_question`). Raises `WireError` if it does not answer.
 
         The log ends are requested before the records. So a log end above the high watermark of the Fetch shows that the
         log had a record beyond that mark.

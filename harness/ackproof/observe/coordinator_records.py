@@ -46,8 +46,8 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class CoordinatorRecords:
-    """Decoder of records of `__consumer_offsets`: committed offsets, groups and members (`_NAMES`). A kind has the name
-    of its schema without `Key`."""
+    """Decoder of records of `__consumer_offsets`: committed offsets, groups and members (`_NAMES`). The kind of a
+    record is the name of its schemas without `Key` and `Value`, such as `OffsetCommit`."""
 
     def __init__(self, schemas: Iterable[Schema]) -> None:
         """`schemas`: schemas of keys and values. A later schema replaces an earlier schema of the same name."""

@@ -166,7 +166,13 @@ def marker_commits(record: Record) -> bool | None:
 
 
 class _Row(NamedTuple):
-    """A row of `OFFSETS_LOG` without the columns of its replica and of its decision (in force, aborted, …)."""
+    """One record of `__consumer_offsets`, of the kind `record` (such as a commit), as a row of `OFFSETS_LOG`. A record
+    about a member has a row for each of its partitions. The columns of the replica and of the transaction's decision
+    are left out.
+
+    `member_id`: the coordinator's id of a member. `member`, `generation`, `number`: of a commit by a member of the run,
+    the number of its client, its generation and the commit's number, from the commit's metadata.
+    """
 
     log_offset: int
     timestamp_ms: int

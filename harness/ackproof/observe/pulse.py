@@ -38,7 +38,9 @@ class _Machine(NamedTuple):
 
 
 class PulseRecorder(Watcher):
-    """Writes one `Pulse` per second to `path`. `counts` returns the totals so far."""
+    """Appends to `path`, once per second, a line of JSON with the load of the machine and of the harness (`Pulse`). The
+    judge reads from it whether the machine was too busy for times and rates to say anything. `counts` returns the
+    totals so far."""
 
     NAME = "pulse"
     DOES = "watching the machine"

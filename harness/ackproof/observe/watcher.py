@@ -15,7 +15,8 @@ from ackproof.rundir.timeline import Note, Timeline
 
 
 class Watcher(ABC):
-    """A thread that observes from `start` to `stop`."""
+    """Base class of a thread that observes a run from `start` to `stop`. A subclass sets `NAME` and `DOES`, and
+    implements `_watch`."""
 
     NAME: ClassVar[str]
     """Name of the thread."""

@@ -76,8 +76,8 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[KafkaBuil
     """Fetch or build all that any case needs, before the first one starts. Return the installations by build.
 
     Raises `BadInput` for something that the user must fix, `ProvisionFailed` for a failed download or build, and
-    `EngineFailed` if the container engine fails. Raises `WaitTimeout`, OSError or `zipfile.BadZipFile` if points of
-    faults in the code cannot be compared with the jars.
+    `EngineFailed` if the container engine fails. Faults that act at a point of Kafka's code need this point in the jars
+    (`require_points`): raises `WaitTimeout`, OSError or `zipfile.BadZipFile` if the jars cannot be searched.
     """
     tell = in_words(watcher.step)
     planned = [case for case in planned if not case.experiment.ground.simulated]

@@ -282,9 +282,9 @@ class CaseRun:
         self._save_case(workload.clients)
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
-        """Let the load go on, and show progress, until `done` returns True, a client dies or, without
-        `evidence.node_deaths`, a node dies. `what`: what is awaited, in words. Raises `WaitTimeout` after `bound_s`
-        seconds."""
+        """Let the load go on, and show progress, until `done` returns True. Also return if a client dies or, without
+        `evidence.node_deaths`, a node: the timeline has the death. `what`: what is awaited, in words. Raises
+        `WaitTimeout` after `bound_s` seconds, `AckproofError` if the disk is nearly full."""
         cluster, workload, sampler, clients = self.cluster, self.workload, self.sampler, self.clients
         if cluster is None or workload is None or sampler is None or clients is None:
             raise AckproofError("there is no load to watch")

@@ -116,7 +116,8 @@ class ClientWatch:
         """Note that all faults have healed: clients must make progress from now on. `now_s`: seconds on the clock of
         `mark`.
 
-        In a run without faults, clients must have made progress since the last snapshot but one that `mark` stored.
+        In a run without faults the load ends now. So `done` compares with the second newest snapshot of `mark`
+        instead of with the counters at this call.
         """
         self._healed = True
         if self._spec.faults and not self._off:
@@ -193,8 +194,8 @@ class ClientWatch:
     def _should_send(self, client: str, then: _Snapshot, now: _Snapshot) -> bool:
         """Return True if a producer must have sent to every partition since the healing. It sends to them round-robin.
 
-        That is the case without a rate limit, and if it sent at least twice as many records as there are partitions. A
-        producer that sent nothing counts, too, if its rate called for at least `_FEWEST_SENT` records.
+        One of three conditions suffices. The producer has no rate limit. It sent at least twice as many records as
+        there are partitions. It sent nothing, although its rate called for at least `_FEWEST_SENT` records.
         """
         sent, each = now.sent[client] - then.sent[client], len(self._workload.written)
         producers = self._spec.workload.producers

@@ -100,10 +100,10 @@ def _result(run: CaseDir, not_audited: str | None, *, judged: bool) -> CaseResul
 
 def judge_run(run: CaseDir) -> None:
     """Judge an audited run and write `verdict.json`. If files of the run are missing, changed or unreadable, the
-    verdict is INCONCLUSIVE.
+    verdict is INCONCLUSIVE, and no other file is written.
 
-    Otherwise the reference implementation first replays the observed run (`conformance.json`) and predicts the possible
-    anomalies (`prediction.json`). Raises what `run_stages` raises.
+    Otherwise the model of Kafka's protocol (`judge.oracle`) first replays the observed steps (`conformance.json`) and
+    predicts the possible anomalies (`prediction.json`); the verdict uses both. Raises what `run_stages` raises.
     """
     if judge_unwritten(run) is None:
         run_stages(run)
@@ -271,8 +271,9 @@ def _in_force(life: FaultLife) -> tuple[int, int] | None:
 
 
 def _planned_pairs(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]:
-    """Yield (pair of fault kinds, reason) for each pair that this run had planned. The reason says why the two faults
-    may not have been in force together. It is meaningless for a pair that was (`_overlapping_pairs`)."""
+    """Yield (pair of fault kinds, reason) for each pair that this run had planned. The reason explains why the two
+    faults were not in force together. Ignore it for pairs that `_overlapping_pairs` yields: they were in force
+    together."""
     drawn = {fault.number: fault for fault in case.faults if fault.is_drawn}
     reasons = {
         event.fault: event.what.reason

@@ -22,7 +22,7 @@ class Simulator(Protocol):
     """A cluster in virtual time, for `backend: model` and `--simulate`."""
 
     def run_case(self, case: Case, run: CaseDir, replay: str, tell: Callable[[Event], None]) -> object:
-        """Simulate the case. Write the same run directory as a run on brokers.
+        """Simulate the case. Write the same run directory as a run on brokers. Callers ignore the return value.
 
         `replay`: command that repeats the case. `tell` is called with each event of the timeline.
         """

@@ -56,9 +56,10 @@ def mark_missed(case: Case) -> Case:
     """Return the case with marks on faults that this machine cannot inject. A marked fault counts as missed and is not
     injected.
 
-    Only faults that a storm (an entry with random faults) drew from all fault kinds are marked. If a storm has a `menu`
-    (kinds that the user chose), the file requires its faults. Marks of a stored case stay, so that its replay is the
-    same run on a machine that can inject more.
+    Only faults that a storm (an entry with random faults) drew from all fault kinds are marked. Other faults stay
+    unmarked, because the file requires them: those that it names, and those of a storm with a `menu` (kinds that the
+    user chose). `fit_to_machine` refuses them. Marks of a stored case stay, so that its replay is the same run on a
+    machine that can inject more.
     """
     return _mark(case, _find_lacks(case))
 

@@ -74,7 +74,8 @@ class PlannedBatch:
 
     @property
     def over_repeats(self) -> Iterator[tuple[Path, OverRepeats]]:
-        """Yield (file, expectation) for each expectation over repeats whose repeats are all among the cases."""
+        """Yield (file, expectation) for each expectation over repeats, such as `p95 < 6s` over 20 repeats of a case. An
+        expectation that needs a repeat which is not among the cases is left out (`unchecked`)."""
         yield from self._complete(lambda plan: plan.over_repeats)
 
     @property
@@ -161,9 +162,12 @@ def plan_here(
 
 
 def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: None) -> PlannedBatch:
-    """Read and check all files, and return the cases that the options select. Nothing is started. `warn` is called with
-    each warning; a warning of too few repeats is left out if `at_most` is set, because more can follow. Raises
-    `BadInput` for a wrong file or option."""
+    """Read and check all files, and return the cases that the options select. Nothing is started. Raises `BadInput` for
+    a wrong file or option.
+
+    `warn` is called with each warning. With `options.at_most`, the run itself adds repeats, so warnings about too few
+    repeats are left out.
+    """
     found: list[tuple[Path, Case]] = []
     plans: dict[Path, Plan] = {}
     if options.attachment is not None:

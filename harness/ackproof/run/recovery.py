@@ -337,10 +337,10 @@ class RecoveryWatch:
 
     def _holder(self, found: Unrecovered) -> dict[str, object] | None:
         """Return evidence on the open transaction that holds back the last stable offset, as fields of `Unrecovered`:
-        `producer_id`, `coordinator` (the transaction's state; '' if no broker knows it), `seen`.
+        `producer_id`, `coordinator` (the transaction's state; '' if no broker knows it), `seen` (all this in words).
 
-        {}: the leader knows no open transaction. None: a coordinator reports the state Ongoing, so the transaction does
-        not hang. Raises `WireError` if a broker does not answer, or the leader does not run.
+        Return {} if the leader knows no open transaction. Return None if it does not hang: a coordinator says that it
+        is Ongoing. Raises `WireError` if a broker does not answer, or the leader does not run.
         """
         links = self._cluster.running_links()
         described = self._cluster.topic_state([found.topic]).get(found.place)

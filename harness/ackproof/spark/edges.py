@@ -118,9 +118,11 @@ class FrameEdge:
             self._session.removeProgressHandler(handler)
 
     def _planned(self, job: Job[Group, Message]) -> DataFrame:
-        """Return the query plan: a row and a Spark partition for each group, then one call for each judging task.
+        """Return the query plan of a job: `job.task` is called once for each group. If the job has a judge, `job.judge`
+        is then called once for each judging task that has messages.
 
-        The function that is sent to the workers contains all groups. The plan fixes the number of partitions and the
+        A row holds only the number of its group. The groups themselves are pickled with the function that Spark sends
+        to the workers. Each group has a Spark partition of its own. The plan fixes the number of partitions and the
         partition of each row, so adaptive query execution changes nothing.
         """
         units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)

@@ -131,8 +131,9 @@ def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed
 
 
 def extract_cause(text: str) -> str:
-    """Return the cause in a Java or Python stack trace: its last and first error and its first line, joined, at most
-    500 characters; `no reason given` if the text is empty."""
+    """Return the cause in a Java or Python stack trace (`text`), in one line of at most 500 characters; `no reason
+    given` if the text is empty. The line has the last error of the trace, usually the root cause, then the first error
+    and the first line of the text."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     errors = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
     return " / ".join(dict.fromkeys([*errors[-1:], *errors[:1], *lines[:1]]))[:500] or "no reason given"

@@ -47,7 +47,7 @@ def judge_claims(
     """Yield the verdict on each claim of an experiment, from its concluded batch.
 
     `claims`, `before`: by name of the claim; `before` has earlier INCONCLUSIVE answers, whose evidence
-    against the claim counts. `root`: folder to which paths are relative, above that of the batch. `seconds`:
+    against the claim counts. `root`: a folder above the batch; paths in the result are relative to it. `seconds`:
     duration of the batch. Raises `BadInput` without a readable `batch.json`, for a broken `case.json`, and for any
     broken file of a run that passed.
     """
@@ -95,7 +95,10 @@ def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
 
 def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[ClaimVerdict, str]:
     """Return the verdict on a claim, and its explanation as a sentence; '' if there is nothing to add.
-    `shown`: its bounds, as checked in runs and over repeats."""
+
+    `shown`: result of each check of an observation that the claim names, in a run or over repeats. One undecided
+    check (`holds` None) makes the verdict INCONCLUSIVE; the module's docstring has the other rules.
+    """
     for one in shown:
         if one.holds is None:
             return ClaimVerdict.INCONCLUSIVE, f"{one.case}: {_measure_text(one)}{one.why}"
@@ -120,8 +123,8 @@ def conclude_claim(claim: ClaimSpec, shown: Sequence[ClaimShowing]) -> tuple[Cla
 
 
 def _effect(over: OverRepeats) -> str:
-    """Return an effect with its confidence interval as text. If the interval includes "no effect", the text
-    says so.
+    """Return the result of a measurement over repeats, such as the effect of one setting against another, as text with
+    its confidence interval. If the interval includes "no effect", the text says so.
     """
     demand = Demand.parse(over.demand, Unit(over.unit))
     none = {Contrast.OVER: 1.0, Contrast.MINUS: 0.0}.get(demand.how) if demand.how else None

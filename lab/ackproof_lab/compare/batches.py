@@ -248,8 +248,9 @@ class Gate:
 
     def _slower(self, quantity: ComparedQuantity, beyond: ComparedDifference) -> bool | None:
         """Return True if the quantity is certainly slower than the limit allows, False if certainly not, None if
-        undecided. `beyond`: ratio of its value in a later batch to that in the first one, with the wider interval that
-        decides. For a rate, the reciprocal is compared with the limit."""
+        undecided. `beyond`: ratio of its value in a later batch to that in the first one. The interval `sure_low` to
+        `sure_high` of this ratio decides, which is corrected for the number of comparisons. For a rate, the reciprocal
+        is compared with the limit."""
         low = 0.0 if beyond.sure_low is None else beyond.sure_low
         high = math.inf if beyond.sure_high is None else beyond.sure_high
         if Unit(quantity.unit) is Unit.PER_SECOND:

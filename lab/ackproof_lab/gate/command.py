@@ -54,7 +54,8 @@ def gate(
     fail_on: str | None,
     out: Path,
 ) -> int:
-    """Run experiments on each --kafka (default: the files'), compare with the first, exit with the worst verdict.
+    """Run experiments on each --kafka (default: the version in each file), compare with the first, exit with the worst
+    verdict.
 
     In GitHub Actions it also writes the job summary, annotations, and the outputs verdict, report, lost and exit-code.
     """

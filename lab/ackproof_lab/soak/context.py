@@ -90,7 +90,8 @@ def first_copies(read: Rows) -> Rows:
 
 
 def context(highest: Rows, again: Rows) -> tuple[Rows, Rows]:
-    """Return produced rows and final rows of earlier windows that this window needs for comparison.
+    """Return rows of earlier windows with which this window's checks of order and duplicates compare: produced rows,
+    and rows as a final read has them.
 
     `highest`: each producer's records with the highest seq (`highest_of`). `again`: first copies of records that were
     found again (`first_copies`). Where both have a row about the same record, that of `again` is used."""
@@ -133,11 +134,11 @@ def next_reads(live: Rows) -> Rows:
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Return two records of each producer: the one with the highest seq of all that were found, and the one with the
-    highest seq of those that were also acknowledged. One row if they are the same.
+    """Return two records of each producer, from all that a window so far found in the log: the one with the highest
+    seq, and the acknowledged one with the highest seq. One row if they are the same.
 
     The offset of a row is that of the lowest copy. `before`: the result for earlier windows. `there`: attempts whose
-    records this window found. `read`: final rows of this window."""
+    records this window found. `read`: rows that were read back for this window."""
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
     at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))

@@ -45,6 +45,8 @@ class Forgetting:
         self._ended = False
 
     def take(self, order: WindowTask, file: WindowFile) -> None:
+        """Add an audited window to those that `forget` may delete. Later windows are ignored after a window with
+        findings or with live reads of earlier windows; a note in the timeline says so."""
         if self._ended:
             return
         # Keep each producer's first part: it shows the acknowledgements before the first fault.
@@ -57,7 +59,8 @@ class Forgetting:
 
     def forget(self) -> None:
         """Delete the windows before the newest `keep`, the oldest first, until a window or the one after it has a
-        finding or is incomplete. Delete nothing if the newest window has live reads of earlier ones.
+        finding or is incomplete. Delete nothing if a live reader read offsets of earlier windows in the newest window:
+        the audit at the end checks such reads, and needs all records for that.
 
         Each deletion is noted in the timeline. One that a broker refuses or does not answer is noted, and tried again
         with the next window. Raises OSError for a file that cannot be written."""
@@ -80,12 +83,14 @@ class Forgetting:
             del self._kept[0]
 
     def _delete_parts(self, window: WindowFile, parts: list[Path]) -> None:
-        """Delete the follower's ledger and the client files of this window. Hold its ledger parts (`parts`) back until
-        the next call: they may have acknowledgements of later offsets, whose records stay until the next window is
-        deleted.
+        """Delete the files of this window, and the ledger parts of the window that was deleted before it.
 
-        Parts that earlier calls held back are deleted now, except those with open attempts or lost records
-        (`WindowFile.pinned`)."""
+        The files are those of the follower, the reader that read the window back. `parts`, the window's own ledger
+        parts, are kept until the next call. They may have acknowledgements of later offsets, whose records exist until
+        the next window is deleted.
+
+        A part in `WindowFile.pinned` of the newest window is kept longer: it has lost records, or acknowledged attempts
+        at offsets that were not read back yet."""
         pinned = {
             (client_folder(f"p{producer}"), chunk)
             for producer, chunks in self._kept[-1][0].pinned.items()
@@ -118,5 +123,6 @@ class Forgetting:
 
 
 def _is_clean(window: WindowFile) -> bool:
-    """Return True if the window is complete, and has no finding except `surfaced`, which no configuration forbids."""
+    """Return True if the window was audited completely and without findings. Findings of class `surfaced` do not count:
+    an attempt with an unknown outcome may have written its record, whatever the configuration."""
     return not window.reasons and window.counts.keys() <= {Anomaly.SURFACED}

@@ -60,7 +60,7 @@ _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 @dataclass(frozen=True)
 class NewRows:
     """Ledger rows of one partition that are new in this window, in any order: attempts (`produced`), reads of
-    live readers (`live`) and of the follower (`read`).
+    live readers (`live`), and reads of the follower (`read`), the reader that reads the windows back.
 
     `start`, `end`: the offsets that the follower read, from `start` to before `end`.
     """
@@ -74,7 +74,8 @@ class NewRows:
 
 @dataclass(frozen=True)
 class CarriedState:
-    """State of one partition that the audit carries from window to window."""
+    """State of one partition that the audit of a window leaves for the next one: rows that only a later window can
+    compare, and the seqs of records that were found, not found or lost so far."""
 
     open: Rows = field(default_factory=partial(empty_rows, PRODUCED))
     """Acknowledged attempts that the next window decides: the follower has not read their offsets yet, or the offset is
@@ -135,8 +136,9 @@ class WindowCounts:
     was audited; `reached`, the offset up to which all live readers have read it; `carried`, the state for the next
     window.
 
-    `flaws`: how often the follower went back or skipped offsets. `unledgered`: number of records that were read back,
-    but that no producer's ledger has. `late`: number of live reads of offsets before this window."""
+    `flaws`: how often the reader that reads the windows back (the follower) went back or skipped offsets. `unledgered`:
+    number of records that were read back, but that no producer's ledger has. `late`: number of live reads of offsets
+    before this window."""
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
@@ -314,8 +316,8 @@ class _Place:
 
 
 def _reached(live: Rows, given: NewRows, readers: frozenset[int]) -> int:
-    """Return the offset up to which all live readers have read the partition, within what the follower has
-    read.
+    """Return the offset up to which all live readers have read the partition, at least `given.start` and at most
+    `given.end`. `live`: their reads. `readers`: their numbers.
     """
     offset, reader = live.ints("offset"), live.ints("reader")
     come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
@@ -338,11 +340,11 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """Return the records that were produced to this partition (`mine`) and read in another one, each with True if it is
-    present here. The result is input for `resolve_share`.
+    """Return the records that were produced to this partition (`mine`) and read back from another one, each with True
+    if it is present here. The result is input for `resolve_share`.
 
-    Included are attempts of earlier windows, and attempts that a later window decides; the latter count as present.
-    Attempts that this window decides are left out: the partition's own audit passes them on."""
+    It has attempts of earlier windows, and attempts that wait for a later window, which count as present. Attempts of
+    this window's own audit are left out: `resolve_share` gets them from `audit_bucket` (`handovers`)."""
     foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")
     foreign = foreign.take(group_starts([foreign["producer"], foreign["seq"]]))

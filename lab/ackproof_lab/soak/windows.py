@@ -67,8 +67,9 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 def rotation_of(spec: ExperimentSpec) -> Rotation:
-    """Return the sizes of the ledger parts that an experiment's clients write. In a soak, a window has several parts.
-    Without a soak, or at full rate, return the defaults."""
+    """Return the sizes of the ledger parts that an experiment's clients write. In a soak they are so small that
+    each window has several parts of each client. Return the defaults without a soak, and if producers have
+    no rate limit, because the size of a window is then unknown."""
     rate = spec.workload.producers.rate
     if spec.soak is None or rate is None:
         return Rotation()

@@ -31,8 +31,8 @@ PLACEHOLDER: Final = "{settings}"
 
 
 def installed_library(release: str = "") -> ClientLibrary:
-    """Return the library `command`. Its version is the name of the program, because the harness knows no version of it.
-    `release`: this name (`ClientChoice.release_for`)."""
+    """Return the client library of a user's program: its name is `command`, its version is `release`. `release`: name
+    of the program (`ClientChoice.release_for`), because the harness knows no version of it."""
     return ClientLibrary(COMMAND, release)
 
 
@@ -155,8 +155,9 @@ def reader_config(
     """Return the configuration of one live reader for the user's program, under the setting names of Kafka's Java
     client. `client`: the reader's id.
 
-    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-    commits for; '': its own. Raises `BadInput` for a setting that only the harness may set.
+    `extra`: the experiment's settings. `isolation`: the reader's isolation.level. `group`: id of the reader whose
+    group.id this reader shares; '': a group.id of its own. Raises `BadInput` for a setting that only the harness may
+    set.
     """
     config: dict[str, ConfigValue] = {
         "bootstrap.servers": bootstrap,
@@ -171,8 +172,8 @@ def member_config(
     spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
 ) -> dict[str, ConfigValue]:
     """Return the configuration of one group member for the user's program, under the setting names of Kafka's Java
-    client. The values are those of the librdkafka adapter, so assignors have short names such as `range`. Settings that
-    the Java client lacks are left out, and `auto.offset.reset`, unless the experiment gives them.
+    client. The values are those of the librdkafka adapter, so assignors have short names such as `range`. Unless the
+    experiment gives them, `auto.offset.reset` and settings that the Java client lacks are left out.
 
     `client`: the member's id. `instance`: its group.instance.id; '' for a dynamic member. Raises `BadInput` for a
     setting that only the harness may set.

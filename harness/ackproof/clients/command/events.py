@@ -128,10 +128,13 @@ class ProgramEvent:
 
     `t_ns`: time of the event on CLOCK_MONOTONIC. `number`: number of an attempt or a commit, also in the event that
     reports its outcome. `place`, `offset`: partition and offset of a record; offset -1: unknown. `places`: partitions
-    of an assignment. `positions`: committed (partition, offset). `origin`: the input record of an attempt. `error`:
-    name of the library's error, '' for none. `value`: value of a delivered record, in base64. `epoch`: leader epoch of
-    the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group. `batch`: number of
-    the poll that returned the record. `client`, `acks`: id and acks setting that the program prints when it starts.
+    of an assignment. `positions`: committed (partition, offset). `origin`: (partition, offset) of the input record from
+    which a service made the record of an attempt. `error`: name of the library's error, '' for none. `value`: value of
+    a delivered record, in base64. `identity`: (producer, seq) of a record delivered to a member; -1: unknown. `epoch`:
+    leader epoch of the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group.
+    `batch`: number of the poll that returned the record. `origin_offset`, `offset`: of a reset, the position before it
+    (-1: nothing was committed) and after it. `client`, `acks`: id and acks setting that the program prints when it
+    starts.
     """
 
     line: int
@@ -147,10 +150,8 @@ class ProgramEvent:
     value: str = ""
     timestamp_ms: int = -1
     identity: tuple[int, int] = (-1, -1)
-    """Producer and seq of a record that a member got; -1: unknown."""
     batch: int = -1
     origin_offset: int = -1
-    """The position before a reset; -1: nothing was committed."""
     epoch: int = -1
     member: str = ""
     generation: int = -1

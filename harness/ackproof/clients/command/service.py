@@ -72,8 +72,8 @@ class Service(Instances):
         return {**common, "input": spec.input, **output, "group": spec.group}
 
     def await_rest(self, cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
-        """Wait until the input is at rest (at most 15 s), and then until the group has committed its end and the output
-        has not grown for 3 s.
+        """Wait until the input does not grow any more (at most 15 s). Then wait until the group has committed the end
+        of the input, and the output has not grown for 3 s.
 
         The second wait ends without an error after `ServiceSpec.settle` + 3 seconds, or once an instance has died.
         Return (topic, partition, high watermark) of the input partitions whose leaders answered.

@@ -238,8 +238,9 @@ def reader_config(
 ) -> dict[str, ConfigValue]:
     """Return the Java client's configuration of one live reader. `client`: the reader's id.
 
-    `extra`: the experiment's settings. `isolation`: its isolation.level. `group`: id of the client whose group it
-    commits for; '': its own. Raises `BadInput` for a setting that only the harness may set.
+    `extra`: the experiment's settings. `isolation`: the reader's isolation.level. `group`: id of the reader whose
+    group.id this reader shares for its commits; '': a group.id of its own. Raises `BadInput` for a setting that only
+    the harness may set.
     """
     config: dict[str, ConfigValue] = {
         **_connection(bootstrap, client),

@@ -140,9 +140,9 @@ def reader_config(
 ) -> dict[str, ConfigValue]:
     """Return librdkafka's configuration of one reader. `client`: the reader's id.
 
-    `extra`: the experiment's settings. `isolation`: its isolation.level. `final`: it does the final read. `group`: id
-    of the client whose group it commits for; '': its own. Raises `BadInput` if the experiment gives a setting that only
-    the harness may set.
+    `extra`: the experiment's settings. `isolation`: the reader's isolation.level. `final`: True for the final read.
+    `group`: id of the reader whose group.id this reader shares for its commits; '': a group.id of its own. Raises
+    `BadInput` if the experiment gives a setting that only the harness may set.
     """
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,

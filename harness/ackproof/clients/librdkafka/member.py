@@ -332,8 +332,8 @@ def _bounds(records: Iterable[Message]) -> tuple[dict[Place, int], dict[Place, i
 
 
 def _insist(call: Callable[[], None]) -> None:
-    """Repeat `call` while it fails with a retriable error, for `_INSIST_S` seconds at most. Raises KafkaException for
-    another error, and for the last one."""
+    """Repeat `call` while it fails with a retriable error. Raises KafkaException for any other error, and for a
+    retriable one `_INSIST_S` seconds or more after the start."""
     until = time.monotonic() + _INSIST_S
     while True:
         try:
@@ -346,8 +346,9 @@ def _insist(call: Callable[[], None]) -> None:
 
 
 def _listen(stop: threading.Event, pace: Pace) -> None:
-    """Follow standard input: `stop` sets `stop`; `record_time SECONDS` changes the pace, `record_time` alone
-    undoes it. At the end of input the harness is gone, and the process ends with `EXIT_ORPHAN`."""
+    """Follow the commands on standard input, one a line. The line `stop` sets the event `stop`. `record_time SECONDS`
+    changes the pace; `record_time` without a number restores the first one. At the end of input the harness is gone,
+    and the process ends with `EXIT_ORPHAN`."""
     usual_s = pace.record_s
     for line in sys.stdin:
         word, _, seconds = line.strip().partition(" ")

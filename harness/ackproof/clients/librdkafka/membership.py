@@ -237,8 +237,8 @@ class Membership:
         """Choose new positions for partitions whose position is not in the log, and assign them again once their
         leaders answer. Raises `MemberFailed` if the settings allow no reset.
 
-        If the committed offset of a partition is not known yet, the coordinator is asked for it first. The printed
-        reset begins at this offset; at -1 if none is committed.
+        Each new position is printed as an event `reset`, whose field `from` has the former position. If that is not
+        known (`OFFSET_STORED`), the coordinator is asked first, and `from` has the committed offset; -1: none.
         """
         unknown = [place for place in self._resets if self.positions[place] == OFFSET_STORED]
         self.positions |= self.ask_committed([ClientPartition(*place) for place in unknown])

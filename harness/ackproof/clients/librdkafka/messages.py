@@ -59,11 +59,11 @@ class PartitionIndex:
 
 
 def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Column]:
-    """Return the ledger columns that are decoded from the records' values: producer, seq, origin, origin_partition,
+    """Return the ledger columns that are decoded from the payloads of records: producer, seq, origin, origin_partition,
     intact.
 
-    If a value holds no identity, the header `HEADER` of tombstones is decoded too. `decode` decodes many values at
-    once.
+    The payload of a record is its value; that of a tombstone is the header `HEADER`. A record without a payload of this
+    run gets producer -1 and seq -1. `decode` decodes many payloads at once.
     """
     decoded = decode(list(map(Message.value, messages)))
     if (decoded.producer < 0).any():

@@ -226,7 +226,8 @@ class ProducerProcess:
         return self.stop.is_set() or bool(self.reports.fatal) or bool(gave_up)
 
     def _await_due(self, pace: Pace | _PaceOnDemand, at: int) -> int:
-        """Serve reports until records are due. Return the index after the last due record of the current block.
+        """Serve delivery reports until records are due. Return the index after the last due record of the current
+        block, the `block` records that were encoded together. Return `at` if the producer is to stop first.
 
         `at`: index of the next record in the block.
         """

@@ -235,8 +235,9 @@ class ReaderProcess:
     def _commit(self) -> None:
         """Commit the positions whose records are in the ledger. `_on_commit` gets the answer.
 
-        If rows are still on their way to the ledger, a later call commits. Otherwise a reader killed in between would
-        have committed records that no ledger shows. A commit without an answer is repeated after `_ANSWER_S`.
+        While rows of these records are not in the ledger yet, the call commits nothing, and a later call does. So a
+        reader that is killed has committed no record that its ledger lacks. A commit without an answer is repeated
+        after `_ANSWER_S`.
         """
         now = time.monotonic()
         if self.commit is not None and now < self.give_up_at:
@@ -342,9 +343,9 @@ class ReaderProcess:
         self._assign()
 
     def _assign(self) -> None:
-        """Assign all partitions at their positions, under the next assignment number.
+        """Assign all partitions at their positions; the final reader, only those that it has not read to their ends.
 
-        The final reader assigns only the partitions that it has not read to their ends.
+        Rows read from now on get the next assignment number: the audit compares offsets only within an assignment.
         """
         self.assignment += 1
         ends = self.settings.ends

@@ -44,10 +44,10 @@ class Sender:
     """Sender of one producer's records. Record seq goes to partition `places[(seq + first_place) % len(places)]`.
 
     `serve(seconds)` serves delivery reports for at most this time. `ending` returns True if nothing more is to be sent.
-    `failed` is called with the error of a produce call, and with one of the errors of a batch.
-    `tombstone_callback(payload)` returns the delivery callback of a record whose value does not hold its identity.
-    Records that get timestamps or keys are sent one by one: the library takes neither timestamps nor headers in
-    batches.
+    `failed` is called with the error of a refused `produce` call. If a `produce_batch` call refuses records, `failed`
+    is called once, with the last one's error. `tombstone_callback(payload)` returns the delivery callback of a record
+    whose value does not hold its identity. Records with timestamps, keys or an `identity` are sent one by one, because
+    the library's `produce_batch` takes neither timestamps nor headers.
     """
 
     def __init__(
@@ -202,11 +202,11 @@ class Sender:
         return now >= self._until
 
     def _give_up(self, rows: Matrix, rest: list[int]) -> int:
-        """Give up the records `rest`, for which the queue had no room at the end. Return the number of records, from
-        the first row on, that are attempts.
+        """Give up the records `rest` (indices in `rows`), for which the queue had no room before the end. Return the
+        number of `rows`, from the first on, that count as sent or refused.
 
-        These are all records up to the last one that was sent or refused. Those of `rest` among them become failed
-        attempts, because seqs must have no gaps. Later ones are no attempts.
+        The last of these is the last record that the library took or refused. Records of `rest` before it are marked as
+        failed, because the seqs of a ledger have no gaps. Records of `rest` after it are marked as not sent.
         """
         taken = set(range(len(rows))) - set(rest)
         count = max(taken, default=-1) + 1
