@@ -120,9 +120,9 @@ class Run:
         return _views(session, {self.directory.name: self.directory})
 
     def quantities(self) -> pandas.DataFrame:
-        """One row for each quantity of docs/quantities.md with evidence in the run, partition ('': all) and window ('':
-        whole run). `low`, `high`: bounds of the value; of a state such as the ISR size, its extremes. `why`: reason for
-        an infinite bound. `timing`: name of the brokers' time-outs under which a time was measured."""
+        """Each quantity of docs/quantities.md with evidence in the run, by partition ('': all) and window ('': whole
+        run). `low`, `high`: bounds of the value; for a state such as the ISR size, its least and greatest number.
+        `why`: reason for an infinite bound. `timing`: name of the brokers' time-outs that a time depends on."""
         import pandas
 
         from ackproof.quantities.answer import Row, rows
@@ -168,8 +168,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of one batch. A method that returns a table of all runs skips unaudited runs without this table. It
-    raises `BadInput` if an audited run has no such table, or if no run has one."""
+    """The folder of one batch. Methods that return a table of all runs skip unaudited runs that lack the table. They
+    raise `BadInput` if an audited run lacks the table, or if every run does."""
 
     directory: Path
 
@@ -289,12 +289,12 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    `at_most`: repeat cases until each expectation over repeats (a bound on a mean or quantile) is decided, each case at
-    most so often. `simulate`: also run each case in the simulator, for the report. `bootstrap` (`host:port,…`) and
-    `client_config` (a file of `key=value` lines) name an existing cluster. `out`: folder or URI in which the batch gets
-    a folder. `keep_data`: keep the brokers' data. `progress` gets each long step in words. Other arguments: see `plan`.
-    Raises `BadInput` before the start if files, tools or the machine do not allow the run, and later if every case was
-    refused. A KeyboardInterrupt ends all that was started and is raised again.
+    `at_most`: repeat each case until each expectation over repeats (a bound on a mean or quantile) is decided, at most
+    this number of times. `simulate`: also run each case in the simulator, for the report. `bootstrap` (`host:port,…`)
+    and `client_config` (a file of `key=value` lines) name an existing cluster. `out`: folder or URI in which the batch
+    gets a folder. `keep_data`: keep the brokers' data. `progress` gets each long step in words. Other arguments: see
+    `plan`. Raises `BadInput` before the start if files, tools or the machine do not allow the run, and later if every
+    case was refused. A KeyboardInterrupt ends all that was started and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -329,10 +329,10 @@ def audit(
 ) -> list[AuditResult]:
     """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    Writes `audit.json`, findings and series into each folder; returns a result per folder, in order, which says what is
-    wrong with it. `spark` (classic or Connect), or the active session, is used and left running. Otherwise a session
-    starts: on all local cores, at `master` (`spark://host:7077`) or at `remote` (`sc://host:15002`), with `conf` over
-    spark-defaults.conf. Raises `MissingTool` if Spark needs Java and there is none.
+    Writes `audit.json`, findings and series into each folder; returns a result per folder, in order, with the reasons
+    if it is incomplete. `spark` (classic or Connect), or the active session, is used and left running. Otherwise a
+    session starts: on all local cores, at `master` (`spark://host:7077`) or at `remote` (`sc://host:15002`), with
+    `conf` over spark-defaults.conf. Raises `MissingTool` if Spark needs Java and there is none.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import prepare_audit
@@ -342,9 +342,9 @@ def audit(
 
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
-    """Judge a batch or one run again from its files, and return its runs. Runs of a batch that were not audited yet are
-    audited first, and its report is written again. A run with files that changed since it ended is INCONCLUSIVE.
-    `progress` gets each long step in words. Raises `BadInput` for another folder, and for a single unaudited run."""
+    """Judge a batch or one run again from its files, and return its runs. Unaudited runs of a batch are audited first,
+    and its report is written again. A run with files that changed since it ended is INCONCLUSIVE. `progress` gets each
+    long step in words. Raises `BadInput` for a folder that is neither, and for a single unaudited run."""
     from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()

@@ -138,7 +138,7 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="ackproof")
 def main() -> None:
-    """Is what your Kafka acknowledged what it kept? Chaos experiments on real clusters, with a verdict."""
+    """Does your Kafka keep what it acknowledged? Chaos experiments on real clusters, with a verdict."""
 
 
 for command in (

@@ -194,7 +194,8 @@ def examples(first: str, second: str, *, codes: bool = False) -> str:
 
 
 def batch_with_paths(batch: BatchFile, directory: BatchDir) -> object:
-    """Return `batch.json` as JSON, with the paths of the batch, its report and its cases."""
+    """Return the content of `batch.json` as dictionaries and lists for JSON, with absolute paths added. The batch gets
+    `directory` and `report`; each case gets `directory`."""
     document = batch.model_dump(mode="json")
     document |= {"directory": str(directory.path.absolute()), "report": str(directory.report_html.absolute())}
     for case in document["cases"]:

@@ -156,7 +156,8 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
 
 
 def _no_batch(directory: Path, command: str) -> str:
-    """Return an error text for a folder that is no batch. It names the latest batch in it or the batch of this case."""
+    """Return the error text for a folder without `batch.json`. It suggests the call `ackproof COMMAND` with a batch
+    near the folder, if there is one. That is its subfolder `latest` or, if the folder may be a case, its parent."""
     for near, what in ((directory / "latest", "latest batch"), (directory.parent, "batch of this case")):
         if (near / "batch.json").exists():
             return f"{directory}: no batch.json there; the {what}: ackproof {command} {near}"
@@ -244,7 +245,8 @@ def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
 
     Without `wanted`, choose among the cases with findings of class `anomaly` (None: of any class). FAIL comes first,
     then cases with lost records, then the order of the batch. If no case has such findings, choose the only case of the
-    batch. Raises `BadInput` if there is no such case, if `wanted` names none or several, and for another folder.
+    batch. Raises `BadInput` if there is no such case, if `wanted` names none or several, and if the folder is neither a
+    case nor a batch.
     """
     from ackproof.experiment.case import find_cases
     from ackproof.rundir.anomalies import Anomaly

@@ -117,7 +117,8 @@ _BRACES: Final = re.compile(r"(?<![${])\{[A-Za-z_]+\}(?!\})")
 
 @dataclass(frozen=True)
 class _CommandResult:
-    """A command that was run: its words joined by blanks, its exit status and the end of its output (`_TOLD`)."""
+    """A command that was run: its words joined by blanks, its exit status and the last 2000 characters (`_TOLD`) of its
+    output."""
 
     words: str
     status: int

@@ -40,8 +40,8 @@ class Processes(Protocol):
         """Return all living processes under one id: the process that was started, and those that it started."""
 
     def kill(self, client_id: str) -> int | None:
-        """Send SIGKILL to all processes of this id. Return the number of its sends without an outcome; None
-        if its sends are not counted."""
+        """Send SIGKILL to all processes of this id. Return the number of records that they had sent and whose outcome
+        they had not learnt; None if their sends are not counted."""
 
     def signal(self, client_id: str, number: int) -> None:
         """Send the signal `number` to all processes of this id."""
@@ -50,8 +50,8 @@ class Processes(Protocol):
         """Start a successor of a process that has ended. Return the successor's id."""
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the last replacement of this process, or its own id if it has none; None while a killed
-        process is not replaced."""
+        """Follow the replacements of this process to the last, and return its id: the given id if there is no
+        replacement. Return None if that last process was killed and its replacement has not started yet."""
 
     def at_work(self, client_id: str) -> bool:
         """Return True if the process has done some of its work (sent, read, printed), or is closing already."""

@@ -104,10 +104,11 @@ class FaultDriver:
                 thread.start()
 
     def _tick(self) -> None:
-        """Start the thread of each fault shortly before its time; return once all have one. A run of hours has
-        thousands of faults, few of them at once, and each waiting thread takes processor time.
+        """Start the thread of each fault shortly before its time; return once every fault has its thread. A run of
+        hours has thousands of faults, few of them at once, and each waiting thread takes processor time.
 
-        If the run is stopped, start only the remaining faults of storms that have begun, so that these storms end.
+        A storm is a fault that stands for random faults, drawn before the run; it ends when all of them have ended. So
+        if the run is stopped, start only the remaining faults of storms that have begun.
         """
 
         def all_live() -> bool:
@@ -122,8 +123,8 @@ class FaultDriver:
             self._begin(lambda _: True)
 
     def _no_trigger_is_open(self) -> bool:
-        """Return True if no fault with a thread waits for its trigger. A waiting storm may still begin, even if the run
-        is being stopped. Faults that have no thread yet (`_later`) do not count."""
+        """Return True if no fault that has a thread waits for its trigger any more. Until then a waiting storm may
+        still begin, even if the run is being stopped. Faults without a thread (`_later`) do not count."""
         later = set(self._later)
         lives = list(self._lives.items())
         return all(life.stage is not Stage.WAITING for number, life in lives if number not in later)
@@ -280,7 +281,8 @@ class FaultDriver:
             self._timeline.add(Note(note=f"fault {fault_name(number)}: {said}"))
 
     def _storm(self, storm: Storm, trigger: str) -> None:
-        """Begin a storm, so that the faults that it drew can begin; return when it is over. `trigger`: its trigger in
+        """Mark a storm as begun, and return when it is over: each of the random faults that it stands for has ended.
+        They were drawn before the run, and begin at their times after the storm. `trigger`: the storm's trigger in
         words."""
         drawn = self._case.drawn[storm.number]
         now = self._timeline.clock.now()

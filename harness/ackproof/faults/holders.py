@@ -26,10 +26,10 @@ CREATED_WITHIN_S: Final = 30.0
 def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
     """Return the nodes that hold this role now, ascending; () if no node holds it.
 
-    `order`: ids of all brokers in a random order; a role such as `broker` takes the first that qualify. If `order` has
-    an id that no broker has, as in a cluster that ackproof did not start, its numbers are positions instead: 1 is the
-    lowest id of a broker. Raises `WaitTimeout` if no broker knows the holder of a partition in time, `Interrupted` when
-    `stop` is set.
+    `order`: ids of all brokers in a random order; a role such as `broker` takes the first that qualify. In a cluster
+    that ackproof did not start, brokers may have other ids. If `order` has an id that no broker has, each number in it
+    is a position in the ascending ids of the brokers, from 1. Raises `WaitTimeout` if no broker knows the holder of a
+    partition in time, `Interrupted` when `stop` is set.
     """
     return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
 

@@ -188,10 +188,11 @@ class Injection(ABC, Generic[SpecT]):
             raise self.not_confirmed(error) from error
 
     def fall_short(self, why: str) -> str:
-        """Return `why` (the fault ended early or hit nothing) if a storm drew the fault; else raise
-        `FaultNotConfirmed`.
+        """Return `why` (the fault ended early or hit nothing) if a storm drew the fault; else raise `FaultNotConfirmed`
+        with it.
 
-        A storm does not promise that each of its faults takes effect.
+        A storm does not promise that each of its faults takes effect. So the caller puts `why` into the words that its
+        step returns.
         """
         if not self.fault.is_drawn:
             raise self.not_confirmed(why)

@@ -94,11 +94,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Life:
-    """State of one fault, from waiting for its trigger to its end. `asked_ns`, `confirmed_ns`: ns since the run's
-    start.
+    """State of one fault, from waiting for its trigger to its end. `asked_ns`: time at which its trigger fired;
+    `confirmed_ns`: time at which a witness saw its effect. Both are in ns since the run's start; None: not yet.
 
     A fault that failed during injection keeps its stage, with a `reason`, until it is undone. `unhealed`: True if it
-    could not be undone, or no witness confirmed that.
+    could not be undone, or if no witness confirmed that it was undone.
     """
 
     fault: FaultSpec
@@ -255,11 +255,12 @@ def _pairs_before(life: Life, lives: Lives) -> list[Life]:
 
 
 def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
-    """Return True while the first fault of a pair must stay in force for the second. A storm with `pairs: all` draws
-    pairs of faults that overlap: the second begins while the first is in force.
+    """Return True while the first fault of a pair (`life`) must stay in force for its partner. Pairs of faults are
+    drawn by a storm with `pairs: all`: the partner begins while the first fault is in force.
 
-    The first stays until both were in force for the second's duration, or until the second has had no effect for
-    `PARTNER_S` seconds. Once the second fault or the load is over, the result is False.
+    The first fault stays until both were in force for the partner's `hold` seconds. If the partner has no effect, the
+    first fault stays for `PARTNER_S` seconds: from its own confirmation or, once the partner's trigger has fired, from
+    then. Once the partner or the load is over, the result is False.
     """
     second = lives.get(life.number + 1)
     if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
@@ -325,8 +326,8 @@ def pending(lives: Lives) -> bool:
     """Return True if the load must go on for a fault: its trigger will certainly fire, or it has begun, ends by itself
     and is not over.
 
-    A fault without a duration ends only after the load. While it is in force, healed faults do not count: the
-    confirmation of their healing may have to wait for its end.
+    A fault without a duration ends only after the load. While such a fault is in force, healed faults do not count: the
+    confirmation of their healing may have to wait until that fault ends.
     """
     lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
@@ -342,7 +343,7 @@ def _ends_by_itself(fault: FaultSpec) -> bool:
 
 
 def awaits_a_count(lives: Lives) -> bool:
-    """Return True if a fault waits for a count that only further load can reach."""
+    """Return True if a fault waits for a number of records that only further load can reach (`awaited`)."""
     return any(
         life.stage is Stage.WAITING
         and isinstance(life.fault.trigger, StateTrigger)
@@ -352,10 +353,11 @@ def awaits_a_count(lives: Lives) -> bool:
 
 
 def chained_faults(lives: Lives, first: Life) -> list[Life]:
-    """Return the faults whose trigger `after:` refers to `first`, as far as the stage of `first` lets them begin.
+    """Return the faults whose trigger `after:` refers to `first`, and which the present stage of `first` starts.
 
-    If `first` is a storm, its faults begin once its trigger has fired: they are returned in stage ASKED. Other faults
-    begin once `first` is confirmed: they are returned in every other stage.
+    Faults that a storm drew begin once the trigger of that storm (`first`) has fired: they are returned if `first` is
+    in stage ASKED. Other faults begin once `first` is confirmed. They are returned in any other stage of `first`, so
+    call this function only after a step that asked or confirmed `first`.
     """
     return [
         life

@@ -105,8 +105,9 @@ class _Dealer:
     def draw_pair(
         self, pair: Pair, generator: random.Random, number: int
     ) -> tuple[FaultSpec, FaultSpec] | str:
-        """Return two faults that can be in force together; or the reason why no such faults were found. A
-        fault that is held for a time comes before one that ends by itself."""
+        """Return two faults that can be in force together; or the reason why no such faults were found. A fault that is
+        held for a time comes before one that ends by itself. `number`: the first fault's number; the second gets the
+        next one."""
         why = ""
         for _ in range(TRIES):
             longer, other = sorted(

@@ -122,11 +122,11 @@ class ProcessInjection(Injection[SpecT]):
             self._when_free(node, end)
 
     def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
-        """Lock all target nodes, claim them for the fault (unless its `grip` is None: it keeps no node down or
-        stopped), and call `act` on each.
+        """Lock all target nodes, claim each for the fault, and call `act` on each. A fault that keeps no node down or
+        stopped (its `grip` is None) claims none.
 
-        Return what was done: `word`, and the names of the nodes. If a node cannot be broken, `FaultNotConfirmed` is
-        raised before `act` is called for any.
+        Return what was done: `word`, and the names of the nodes. Raises `FaultNotConfirmed`, before `act` is called for
+        any node, if `_require_breakable` refuses one.
         """
         with self._lock_nodes():
             self._require_breakable()
@@ -147,8 +147,9 @@ class ProcessInjection(Injection[SpecT]):
         """Raise `FaultNotConfirmed`, and set `refused` (nothing was broken, so nothing is healed), if a node does not
         run.
 
-        A stopped node (SIGSTOP) is accepted in two cases: `OVER` of the fault contains `Grip.STILL`, or another fault
-        starves the node (stops it from time to time) and none keeps it stopped.
+        A stopped node (SIGSTOP) is accepted in two cases. The fault can break a stopped process, as SIGKILL does
+        (`OVER` contains `Grip.STILL`). Or another fault starves the node (stops it from time to time) and none keeps it
+        stopped.
         """
         for node in self.nodes:
             state, number = node.state(), self.fault.number

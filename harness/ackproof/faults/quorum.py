@@ -76,8 +76,9 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return no incidents: without a quorum no leader is elected, no broker is fenced and no replica leaves an ISR,
-        and the next active controller gives each broker a whole session."""
+        """Return no incidents, which are the input of the prediction. Without a quorum no leader is elected, no broker
+        is fenced and no replica leaves an ISR. The next active controller waits for a whole session time-out before it
+        fences a broker."""
         return NOTHING
 
 
@@ -182,8 +183,8 @@ class RemoveController(NodeFault):
         return f"keeps {met} out of the quorum" if met else ""
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return no incidents: a quorum remains and no broker is touched. The next active controller gives each
-        broker a whole session."""
+        """Return no incidents: a quorum remains and no broker is touched. The next active controller waits for a whole
+        session time-out before it fences a broker."""
         return NOTHING
 
 

@@ -262,8 +262,8 @@ def _impossible(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able)
 def make_valid_fault(
     kind: str, entry: MenuEntry, draw: Draw, number: int, trigger: ChainTrigger, lasts: float, able: Able
 ) -> FaultSpec | str:
-    """Return a fault that fits the experiment and the backend; or the reason why there is none. After `TRIES` random
-    draws without success, that is the reason against the last.
+    """Return a fault that fits the experiment and the backend; or the reason why there is none. At most `TRIES` faults
+    are drawn; the reason is then why the last of them does not fit.
 
     `kind`, `entry`: the kind and its entry in the storm's menu. `number`: the fault's number. `trigger`: when it
     begins. `lasts`: its duration in seconds. `able(fault)`: True if the backend can inject it.
@@ -329,7 +329,8 @@ def _roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
 
 
 def roles_for_kind(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
-    """Return the storm's roles at which faults of this kind can be aimed; all of its roles if there are none."""
+    """Return those of the storm's roles at which faults of this kind can be aimed. If no role fits, return all of them:
+    the attempt to make a fault then raises an error that says why."""
     roles = _roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
 
@@ -343,7 +344,8 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
-    """Return a fault of this kind with the fields of the storm's menu, aimed at one of `roles`.
+    """Return one fault of this kind, to check beforehand whether the storm can draw the kind. The fields of the storm's
+    menu are applied. The other fields are drawn with a fixed seed; a node that the fault hits is one of `roles`.
 
     Equal arguments give equal faults. Raises `pydantic.ValidationError` if the menu's fields do not fit the kind.
     """

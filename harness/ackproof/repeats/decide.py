@@ -39,9 +39,10 @@ Groups = Sequence[Sequence[Value]]
 class Decision:
     """Result of comparing a confidence interval with the range that an expectation demands.
 
-    `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or an early look
-    has too few repeats for a mean. `enough`: number of repeats of each case that would likely decide, if their numbers
-    scattered like these. None: it is decided, no number up to `MOST` would decide it, or the statistic is the maximum.
+    `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or there are too
+    few repeats to decide about a mean in a test before the last (`looks`). `enough`: number of repeats of each case
+    that would likely decide, if their values scattered like the present ones. None: it is decided, no number up to
+    `MOST` would decide it, or the statistic is the maximum.
     """
 
     estimate: Estimate
@@ -229,7 +230,8 @@ def _around(
     middle: float, first: float, second: float, one: Moments, two: Moments, confidence: float
 ) -> tuple[float, float]:
     """Return Welch's interval around `middle`, a difference of means. `first`, `second`: the squared standard errors of
-    the two means, whose variances may differ. Unbounded if a group does not bound its mean."""
+    the two means, whose variances may differ. Return (-inf, inf) if `middle` is infinite, or if Student's t gives no
+    usable interval for one of the means (`Moments.bounds`)."""
     whole = first + second
     if not (math.isfinite(middle) and one.bounds(confidence) and two.bounds(confidence)):
         return _NOTHING

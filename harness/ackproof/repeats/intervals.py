@@ -44,7 +44,7 @@ class Spread:
 
 
 def spread_of(values: Sequence[Value]) -> Spread | None:
-    """Return the spread of the known values; None if there are none."""
+    """Return the spread of those values that have a lower bound (`Value.is_known`); None if there are none."""
     known = [one for one in values if one.is_known]
     if not known:
         return None
@@ -177,10 +177,11 @@ def _neighbours(ordered: Sequence[float], share: float) -> tuple[float, float]:
 def ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
     """Return two ranks (from 1): the values at these ranks enclose the quantile `share` (0 … 1) with this confidence.
 
-    `count`: number of values, in ascending order. Rank 0, or `count` + 1: no value bounds that side. If several pairs
-    qualify, the one with the fewest values between is taken; of several such pairs, the pair whose two risks are most
-    alike. If one side cannot be bounded, the other gets all of the risk. The result depends on no value, so it is known
-    before the first run.
+    `count`: number of values, in ascending order. Rank 0, or `count` + 1: no value bounds that side. Two errors are
+    possible: the quantile is below the lower value, or above the upper one. If several pairs of ranks qualify, the pair
+    with the fewest values between is taken; of several such pairs, the pair whose two errors are most equally probable.
+    If one side cannot be bounded, the error on the other side may have the whole probability 1 - `confidence`. The
+    result depends on no value, so it is known before the first run.
     """
     from scipy.special import bdtr
 

@@ -115,8 +115,8 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
 
     def settle(self, timeout_s: float) -> None:
         """Flush for at most `timeout_s` seconds, in the producer's event loop. Records without an outcome by then stay
-        indeterminate. Raises `BadInput` if some have none yet and this thread runs that loop: then nothing could be
-        sent meanwhile."""
+        indeterminate. Raises `BadInput` if records have no outcome yet and the calling thread runs that event loop: the
+        loop could send nothing during the call."""
         loop, silent = self._loop, self._own.count_unreported()
         if loop is None or loop.is_closed() or not silent:
             return

@@ -29,7 +29,7 @@ from ackproof.rundir.payload import FOREIGN, NOBODY, Identity, run_bytes
 
 
 class Content(NamedTuple):
-    """Topic, key and value of a record."""
+    """Topic, key and value of a record as it is sent. Records with equal content count as copies of each other."""
 
     topic: str
     key: bytes | None
@@ -240,8 +240,9 @@ class Book:
         resend_after_s: float,
     ) -> None:
         """Record a delivery report. `code`: error code, 0 for none. `error`: text of the error. `partition`: -1 if the
-        report has none. `offset`: None if the report has none. `resend_after_s`: age in seconds from which the library
-        may have sent the record twice."""
+        report has none. `offset`: None if the report has none. `resend_after_s`: age of the record in seconds from
+        which the library may have sent it twice. From this age on an error does not prove that the record was not
+        appended: its outcome is indeterminate."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         outcome = classify_report(code, may_resend=may_resend)
         if partition >= 0:

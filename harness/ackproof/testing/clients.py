@@ -63,8 +63,8 @@ def _takes(callback: Callable[..., object], arguments: int) -> bool:
 
 
 class AuditedProducer(AuditedClient[Producer]):
-    """Proxy of a Producer that records every produce call in the book. Its own delivery callback calls the user's
-    callback."""
+    """Proxy of a Producer that records every produce call in the `Book` of the test. Its own delivery callback calls
+    the user's callback."""
 
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
         __tracebackhide__ = True
@@ -184,8 +184,9 @@ class AuditedProducer(AuditedClient[Producer]):
     def settle(self, timeout_s: float) -> None:
         """Flush; after `timeout_s` seconds purge the remaining records, whose outcome stays unknown.
 
-        Raises `BadInput` if records have no delivery report although the producer's queue is empty. The producer then
-        reports errors only, or a delivery callback raised.
+        Raises `BadInput` if records have no delivery report although the producer's queue is empty. There are two
+        possible causes: the producer reports errors only (delivery.report.only.error), or a delivery callback raised an
+        exception.
         """
         try:
             if self._real.flush(timeout_s):
@@ -287,7 +288,8 @@ def _group_of(consumer: Consumer) -> str:
 
 
 class AuditedConsumer(AuditedReader[Consumer]):
-    """Proxy of a Consumer that records every read in the book, and removes the header `ackproof` from messages."""
+    """Proxy of a Consumer that records every read in the `Book` of the test, and removes the header `ackproof` from
+    messages."""
 
     SEEKS = frozenset({"seek", "assign", "incremental_assign"})
 

@@ -310,9 +310,10 @@ class KafkaCluster:
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
-        """Heal the faults that hold these nodes (`target` None: all nodes in `state`). Repair the other nodes as the
-        healing of a fault `kind` does. Return the nodes. Raises `BadInput` if there are none, one is in another state,
-        or a `fault` block holds one. `word`: name of the call, for messages."""
+        """Heal the faults that keep these nodes (`target` None: all nodes in `state`) down or stopped. Repair a node
+        that no fault keeps down or stopped like the healing of a fault `kind`. Return the nodes. Raises `BadInput` if
+        there are none, if one is in another state, or if a `fault` block keeps one down or stopped. `word`: name of the
+        call, for messages."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")
@@ -333,9 +334,9 @@ class KafkaCluster:
         return nodes
 
     def _mend(self, injections: Mapping[int, Injection[Any]], nodes: tuple[int, ...], word: str) -> None:
-        """Heal the injections, given by fault number (0: of nodes that no fault holds), and confirm the healing. Record
-        as healed each fault that then holds no node. `nodes`, `word`: the nodes and the name of the call, for reports
-        only."""
+        """Heal the injections, given by fault number (0: of nodes that no fault keeps down or stopped), and confirm the
+        healing. Record a fault as healed once it keeps no node down or stopped. `nodes`, `word`: the nodes and the name
+        of the call, for reports only."""
         healed = []
         for number, injection in injections.items():
             begun_ns, did = self.clock.now(), injection.heal()

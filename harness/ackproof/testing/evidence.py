@@ -134,8 +134,8 @@ class _FinalReader:
     def read(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> ReadOutcome:
         """Read each partition from its start to its end offset. Both are in the order of `places`.
 
-        Stops early if no record arrives for 20 s: then `ReadOutcome.positions` is below the end. A reader
-        that cannot start is a reason in the result, not an exception.
+        Stops early if no record arrives for 20 s: then `ReadOutcome.positions` is below the end. If the reader cannot
+        start, no exception is raised: `ReadOutcome.reasons` says why.
         """
         reached = list(starts)
         try:

@@ -29,8 +29,8 @@ LONGEST_S: Final = 3600.0
 class FaultBlock:
     """A `with` block of one fault. Entering returns the nodes that the fault hit.
 
-    Entering raises `AckproofError` if the fault does not take effect, leaving if it does not heal. If the block itself
-    raised, its exception goes on, with the failed healing as a note.
+    Entering raises `AckproofError` if the fault does not take effect. Leaving raises it if the fault does not heal. If
+    the block itself raised, its exception goes on, with the failed healing as a note.
     """
 
     def __init__(self, case: Case, context: FaultContext, timeline: Timeline) -> None:

@@ -189,12 +189,12 @@ class Ledger:
     ) -> None:
         """Assert that a group of the code under test processed the acknowledged records that it committed past.
 
-        A record counts as processed if `processed` marked it, or, if the test marks none of the group, if a consumer of
-        this ledger returned it. "at least once": each record was processed; "at most once": none was processed twice;
-        "exactly once": both. With `caught_up` the group must also have committed past each acknowledged record of its
-        partitions. Close the group's consumers before the call. Heals, waits, reads back and audits like
-        `assert_durable`. Raises `EvidenceMissing` if no consumer of this ledger is in the group, or if the group's
-        committed offsets are not known; `NodeDied` if a node died by itself.
+        A record counts as processed if the test marked it with `processed`. If the test marked no record of the group,
+        each record that a consumer in the group returned counts as processed. "at least once": each record was
+        processed; "at most once": none was processed twice; "exactly once": both. With `caught_up` the group must also
+        have committed past each acknowledged record of its partitions. Close the group's consumers before the call.
+        Heals, waits, reads back and audits like `assert_durable`. Raises `EvidenceMissing` if no consumer of this
+        ledger is in the group, or if the group's committed offsets are not known; `NodeDied` if a node died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)

@@ -40,7 +40,7 @@ class ClusterRequest:
     cluster: ClusterSpec
     topics: dict[str, TopicSpec]
     needs: frozenset[Need] = frozenset()
-    """Facilities that its faults need (such as link proxies), set up before the cluster starts."""
+    """Preparations (such as link proxies) that its faults need. They are made before the cluster starts."""
 
 
 def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) -> ClusterRequest:
@@ -108,7 +108,8 @@ def read_fault(
 
 
 def _role(whom: object) -> object:
-    """Return node ids as roles of an experiment file; any other value unchanged."""
+    """Return the role that names a node id, as in an experiment file: 1 becomes `broker(1)`. In a list, each id is
+    replaced. Any other value is returned unchanged."""
     if isinstance(whom, (list, tuple)):
         return [_role(one) for one in whom]
     if isinstance(whom, int):
@@ -117,8 +118,9 @@ def _role(whom: object) -> object:
 
 
 def _needs(what: str, kinds: object) -> frozenset[Need]:
-    """Return the facilities that these kinds of faults can need, whatever their fields. Raises `BadInput` if one is no
-    kind of fault."""
+    """Return the preparations before the cluster's start (such as link proxies) that these kinds of faults can need,
+    whatever their fields. `what`: the call, for error messages. Raises `BadInput` if `kinds` is no list, or has a kind
+    that is unknown or needs the producers of an experiment."""
     if isinstance(kinds, str) or not isinstance(kinds, (list, tuple)):
         raise BadInput(f"{what}: faults: expected kinds of faults such as ['isolate'], not {kinds!r}")
     for kind in kinds:

@@ -24,7 +24,8 @@ class CapturedPart(NamedTuple):
 
     @classmethod
     def split(cls, part: Any) -> CapturedPart:  # noqa: ANN401 — captured, or bytes
-        """Return `part` if it was captured by a deserializer; else a part whose value is its bytes."""
+        """Return (received bytes, user's value) of a record's key or value `part`. If a deserializer captured it,
+        `part` itself is returned. Otherwise `part` is the received bytes, which are then the value too."""
         return part if isinstance(part, cls) else cls(part, part)
 
 

@@ -69,8 +69,8 @@ class ClientSelector:
 
     @classmethod
     def parse(cls, text: str) -> ClientSelector:
-        """Parse KIND (one, random), KINDs (all) or KIND(NUMBER); KIND: producer, reader, member, service. Also
-        member(GROUP), members(GROUP), owner(PLACE), owner(GROUP, PLACE). Raises ValueError for any other text."""
+        """Parse KIND (one at random), KINDs (all) or KIND(NUMBER); KIND: producer, reader, member, service. Also
+        member(GROUP), members(GROUP), owner(TOPIC/N), owner(GROUP, TOPIC/N). Raises ValueError for any other text."""
         if owner := _OWNER.match(text.strip()):
             return cls("member", group=owner[1] or "", place=TopicPartition.parse(owner[2]))
         match = _CLIENT.match(text.strip())
@@ -89,8 +89,8 @@ class ClientSelector:
         return "g" if self.kind == "member" else self.kind[0]
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
-        """Return the ids in `running` that are selected. `running`: ids in order of start; only of the group, if one is
-        selected. `draw`: random number ≥ 0, by which a random client is chosen."""
+        """Return the ids in `running` (in order of start) that are selected. If `group` is set, the caller passes only
+        ids of members of that group. `draw`: random number ≥ 0, which picks the client if one at random is selected."""
         own = [name for name in running if self.group or name.startswith(self.prefix)]
         if self.number is not None:
             return tuple(name for name in own if name == f"{self.prefix}{self.number}")
@@ -273,9 +273,9 @@ class ClientInjection(Injection[ClientT]):
             )
 
     def await_work(self, name: str) -> str:
-        """Wait until a client, or its successor if another fault hit it too, is at work (`Processes.at_work`); return
-        its id. Raises `FaultNotConfirmed` after a minute; time in which another fault keeps it without a successor does
-        not count."""
+        """Wait until a client is at work (`Processes.at_work`), and return its id. If another fault has ended the
+        client, wait for its successor instead. Raises `FaultNotConfirmed` if a minute passes without that. The time
+        until the other fault starts a successor does not count."""
         clients = self.processes
         while True:
             now = self.wait_for(

@@ -224,7 +224,7 @@ def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
 
 @injects(AtCode)
 class AtCodeInjection(ProcessInjection[AtCode]):
-    """Load the rule on each node that holds the role, and wait until it has acted on one of them."""
+    """Load the fault's Byteman rule into each target node, and wait until the rule has acted on one of these nodes."""
 
     def __init__(self, fault: AtCode, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

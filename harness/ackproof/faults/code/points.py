@@ -242,7 +242,7 @@ _CONDITION: Final = re.compile(r"(?!.*\b(DO|ENDRULE|RULE)\b)[^\n]+\Z")
 
 
 class FreePoint(Spec):
-    """A place in a method of Kafka's, for a point that has no name."""
+    """A point of Kafka's code without a name of its own: the place in a method at which the fault acts."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -264,8 +264,9 @@ class FreePoint(Spec):
         return CodePlace(self.class_name, self.method, self.at, self.when)
 
     def missing_in(self, builds: Iterable[KafkaBuild]) -> tuple[KafkaBuild, MissingName] | None:
-        """Return the first build and the class or method that it lacks, if every build lacks one of them; else None.
-        None also if a build cannot be examined: its jars are not in the cache, or cannot be read."""
+        """Return the first build, and the class or method that it lacks, if no build has both the class and the method.
+        Return None if at least one build has both, or cannot be examined: its jars are not in the cache, or cannot be
+        read."""
         lacks: list[tuple[KafkaBuild, MissingName]] = []
         for build in builds:
             jars = cached_classpath(build)

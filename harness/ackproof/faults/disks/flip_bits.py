@@ -49,7 +49,8 @@ class FlipBits(PartitionFault):
     segment: SegmentField = Field("active", description="Segment whose bit is flipped.")
 
     def keeps(self, spec: ExperimentSpec) -> None:
-        """Return None: the broker keeps running until the fault heals, so other faults can still hit it."""
+        """Return the state in which the fault keeps its nodes: None, because the broker keeps running until the fault
+        heals. So other faults can still hit the broker."""
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
         topic = experiment.topics.get(self.place.topic)
@@ -164,7 +165,7 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
 
     def _others_in_sync(self) -> bool:
         """Return True if there are other replicas, and all of them are in sync, running, and held by no other fault.
-        Only then may this one be removed."""
+        Only then may the damaged replica be removed."""
         state = self.context.cluster.topic_state([self.place.topic]).get(self.place)
         if state is None:
             return False

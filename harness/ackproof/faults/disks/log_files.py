@@ -37,7 +37,8 @@ _FILES: Final = {
 
 
 class PartitionFault(DiskFault):
-    """Base of faults of one partition's files on the nodes of a role."""
+    """Base of faults that damage files of one partition, on each node that `target` selects, such as
+    `leader(orders/0)`. `partition` None: the partition that `target` names."""
 
     # For other partitions the broker ends uncleanly; the log of this one is damaged too (`rots`).
     PER_NODE = Incidents(kills=1)
@@ -116,8 +117,8 @@ class DeleteCheckpoint(PartitionFault):
         """Return True if the fault may damage this partition's log: only if it deletes the partition's leader-epoch
         checkpoint, by which replicas truncate their logs.
 
-        Without another checkpoint file the protocol still holds. A broker then scans more of its log, starts with a
-        lower high watermark, or shows deleted records again.
+        The loss of one of the other three files does not break the replication protocol. A broker then scans more of
+        its log, starts with a lower high watermark, or shows deleted records again.
         """
         return self._needs_partition and super().rots(place)
 

@@ -68,13 +68,14 @@ class SlowDisk(LogDirFault):
     def planned(self, exposure: Exposure) -> Incidents:
         """Return the followers that may leave the ISR (`shrinks`), and the brokers that may be fenced (`cuts`).
 
-        Followers that cannot append lag, and a slow leader drops all its followers. That takes replica.lag.time.max.ms.
-        The fault may last longer than `for`, which counts from the confirmation: a slow write must confirm it first.
+        A follower that cannot append lags, and a slow leader removes all its followers from the ISR. Either takes
+        replica.lag.time.max.ms. The disk is slow for longer than `for`: `for` counts from the confirmation, which first
+        has to observe slow writes.
 
-        Heartbeats write nothing, so a slow disk of its own does not fence a broker. Two other cases count, if `stall`
-        is at least the session time-out. A ZooKeeper server answers no ping while a write waits. A KRaft controller
-        that cannot append to the metadata log does not learn that another controller is active. This case needs
-        combined nodes, or other faults, and metadata in the same log dir as the topics.
+        A slow disk alone does not fence a broker, because heartbeats write nothing. Brokers may be fenced in two cases,
+        both only if `stall` is at least the session time-out. A ZooKeeper server answers no ping while a write waits. A
+        KRaft controller that cannot append to the metadata log does not learn that another controller is active. The
+        second case needs combined nodes, or other faults, and metadata in the same log dir as the topics.
         """
         cluster, roles = exposure.experiment.cluster, self.target.roles
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
@@ -193,7 +194,7 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
 
         A write is slow if it takes at least half a `stall` longer than one on another disk at the same time. Single
         writes may be slow by chance, so two of four consecutive writes must be. Each write begins while the file system
-        is frozen: how many writes pass between two freezes depends on the machine.
+        is frozen, because a write between two freezes is fast.
         """
         if self._loop is None:
             raise self.not_confirmed("nothing was frozen")

@@ -92,8 +92,8 @@ GroupT = TypeVar("GroupT", bound=GroupFault)
 
 
 class GroupInjection(Injection[GroupT]):
-    """Base of injections of group faults: starts and stops members, and waits until the coordinator and the kernel show
-    it."""
+    """Base of injections of group faults, which start and stop members. They wait until the coordinator lists the
+    change, and until the kernel shows that the processes of stopped members have ended."""
 
     def __init__(self, fault: GroupT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

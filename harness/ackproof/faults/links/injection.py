@@ -77,8 +77,9 @@ class LinksInjection(Injection[LinksT]):
     def heal(self) -> str:
         """Lift the effect from all links, and return what was done and seen, in words.
 
-        First confirm that the effect lasted, and that links whose ends have come back carry nothing. Raises
-        `FaultNotConfirmed`, after the attempt to lift, if either is not confirmed, or if a link cannot be mended.
+        First confirm that the effect lasted. A link that another fault had silenced before is probed if its ends run
+        now: it must still carry nothing. Raises `FaultNotConfirmed`, after the attempt to lift, if either is not
+        confirmed, or if a link cannot be mended.
         """
         try:
             lasted = self._confirm_lasting()
@@ -136,8 +137,9 @@ class LinksInjection(Injection[LinksT]):
         return describe_looks(on_each(comparable, self._await_effect))
 
     def _count_bytes(self, link: Link) -> int | None:
-        """Return the bytes that arrived over a silent link since its confirmation; None if its source, and the counters
-        with it, no longer exist. Raises `LinkError` if they cannot be read."""
+        """Return the bytes that arrived at the source of a silent link since the fault was confirmed, by the kernel's
+        counters. None if they cannot be read because an end of the link does not run. Raises `LinkError` if they cannot
+        be read although both run."""
         try:
             return self.mesh.traffic(link).received_since(self._silent[link])
         except LinkError:

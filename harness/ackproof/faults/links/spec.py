@@ -64,8 +64,8 @@ class LinkFault(FaultSpec):
         return self.EFFECT
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        """Yield the links between the nodes that the fault is aimed at, also those over which no node connects
-        (`exists`).
+        """Yield the links between the nodes that the fault is aimed at. Links over which no node ever connects are
+        yielded too; `links_there` leaves them out.
 
         `holders`: ids of the nodes that hold each role of the fault.
         """
@@ -73,7 +73,7 @@ class LinkFault(FaultSpec):
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
         """Return the links that exist, sorted. `holders`: ids of the nodes that hold each role of the fault. Raises
-        `FaultNotConfirmed` if no link exists, or if a node is on both sides of a split."""
+        `FaultNotConfirmed` if no link exists, or if a node is in two groups of a split."""
         return existing_links(self, self.links(holders, spec), spec)
 
     @property
@@ -103,9 +103,10 @@ class LinkFault(FaultSpec):
         return f"lets nothing pass over {names(links)}" if nothing else ""
 
     def sure_links(self, spec: ExperimentSpec) -> tuple[Link, ...]:
-        """Return the links if the holders of all roles are certain, else none.
+        """Return the links of the fault if its fields alone determine the nodes, as `broker(1)` does; () if they do
+        not, as `leader(orders/0)`.
 
-        Raises `FaultNotConfirmed` if none of these links exists, or a node is on two sides.
+        Raises `FaultNotConfirmed` if none of these links exists, or if a node is in two groups of a split.
         """
         cluster = spec.cluster
         held = {role: role.reach(cluster.members) for role in self.targets}
@@ -116,8 +117,8 @@ class LinkFault(FaultSpec):
     # -- witness: it never asks what was imposed; a look raises `LinkError` if it is not possible -----------------
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link now, for the effect of this kind, which may take seconds. Raises `LinkError` if it cannot be
-        probed."""
+        """Probe the link now for the fault's effect, and return what was seen. This may take seconds. Raises
+        `LinkError` if the link cannot be probed."""
         return look_for_silence(mesh, link, _WAYS[type(self.effect())])
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
@@ -168,11 +169,12 @@ def names(links: Sequence[Link]) -> str:
 def look_for_silence(
     mesh: Mesh, link: Link, ways: Sequence[str] = ("refused", "reset", "closed", "silent")
 ) -> LinkObservation:
-    """Probe a link over which nothing should pass.
+    """Probe a link over which nothing should pass. `ways`: results of a probe (`ProbeAnswer.how`) that count as
+    silence.
 
-    In the result `passes` is False if the probe ended in one of `ways` (each an outcome of a probe that counts as
-    silence), and the source received no byte in the next `STANDS_STILL_S` seconds. `value`: number of bytes received
-    then; 0 if the probe was answered.
+    In the result `passes` is False if the probe ended in one of `ways`, and the source received no byte in the next
+    `STANDS_STILL_S` seconds. `value`: number of bytes received in these seconds. If the probe was answered, they are
+    not counted, and `value` is 0.
     """
     answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
     if answer.passed:

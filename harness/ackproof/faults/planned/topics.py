@@ -221,8 +221,9 @@ class ConfigChange(Injection[SetConfig]):
         )
 
     def _in_force(self) -> dict[int, dict[str, str]]:
-        """Return the changed settings with their values in force (of the topic, or of the broker itself), by broker.
-        Brokers that do not answer are missing."""
+        """Return the values in force of the settings that the fault changes, by broker. Each running broker that the
+        change concerns is asked: for the topic's values if the fault changes a topic, else for its own. Brokers that do
+        not answer are missing."""
         found: dict[int, dict[str, str]] = {}
         for broker, link in self.context.cluster.running_links().items():
             if self.fault.broker not in (None, broker):

@@ -36,8 +36,9 @@ request yet."""
 
 @dataclass(frozen=True)
 class Views:
-    """Two brokers: `asked` gets the requests, and the other is the witness. If only one broker runs, it has both roles,
-    and `name` says so."""
+    """Two brokers for a change of metadata or settings. The broker `asked` gets the request. The broker `witness` then
+    shows, from its own copy of the metadata, whether the change was committed. If only one broker runs, it has both
+    roles."""
 
     asked: int
     asked_link: Connection
@@ -46,6 +47,7 @@ class Views:
 
     @property
     def name(self) -> str:
+        """Return the witness in words, such as `broker 2`. The words say if it is the only broker that runs."""
         alone = " (the only broker that runs)" if self.witness == self.asked else ""
         return f"broker {self.witness}{alone}"
 

@@ -64,8 +64,9 @@ class RequestWitness:
     must not. `code`: expected error code in the answer. `least_s`: the probe must take at least this number of seconds,
     and the control request less.
 
-    `wanted`: number of times that the probe must arrive; 1: not checked. `later_s`: least seconds until the wanted
-    arrivals are counted. `look_after_s`: seconds after which arrivals are counted; None: at the end.
+    `wanted`: number of times that the probe must arrive; 1: not checked. `later_s`: for `wanted` above 1, seconds that
+    must pass from the sending until all arrivals are seen. `look_after_s`: seconds after the sending at which the count
+    of arrivals starts; None: after the answer, or the end of the wait for it.
     """
 
     word: str = "passes"
@@ -232,8 +233,8 @@ class _RequestsInjection(Injection[SpecT]):
             raise self.not_confirmed(error) from error
 
     def _links_in_reach(self) -> list[Link]:
-        """Return the links whose target runs, as soon as there is one; [] if none runs within `RUNS_WITHIN_S`. A node
-        that is starved of processor time runs from time to time."""
+        """Return the links whose target runs, as soon as there is one; [] if none runs within `RUNS_WITHIN_S` seconds.
+        The wait is for nodes that another fault starves of processor time: they run only from time to time."""
         try:
             return self.wait_for(
                 lambda: [link for link in self.links if not self._why_away(link)],
@@ -256,8 +257,8 @@ class _RequestsInjection(Injection[SpecT]):
                 self.await_ready(node)
 
     def _is_held_elsewhere(self, end: int) -> bool:
-        """Return True if another fault may keep a node from answering or being unfenced: it holds the node,
-        or a link of the node has an effect."""
+        """Return True if another fault may keep a node (`end`: its id) from answering or being unfenced. Such a fault
+        holds the node, or has an effect on one of its links."""
         mesh = self.context.cluster.mesh
         held = self.holds.others(end, self.fault.number)
         return bool(held) or (mesh is not None and has_effects(mesh, end))

@@ -42,7 +42,9 @@ ApiField: TypeAlias = Annotated[
 
 
 class RequestFault(FaultSpec):
-    """Base of faults of requests of one API on a link."""
+    """Base of faults that hit requests, or their responses, on a link. They concern the requests of one API (`api`
+    None: of every API) that fit `client_id`, `topic` or `partition`. Of these the fault takes every Nth (`every`), then
+    a random `share`, and hits at most `times`."""
 
     HEALING = "let all pass again"
     IN_FORCE_S = 5.0
@@ -206,7 +208,7 @@ class RequestFault(FaultSpec):
         """Return why this fault cannot be observed while `first` is in force; '' if it can.
 
         One reason is that `first` stops all answers of the same API on the same links, so that no request is left to
-        hit; others hold for every fault.
+        hit. The other reasons are those of `FaultSpec.at_odds`.
         """
         same = isinstance(first, RequestFault) and (first.link, first.api) == (self.link, self.api)
         if same and isinstance(first, RequestFault) and first.STOPS_ANSWERS:

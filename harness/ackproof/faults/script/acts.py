@@ -22,9 +22,10 @@ from ackproof.rundir.metadata import ConfigChanged
 
 @dataclass(frozen=True)
 class ScriptActions:
-    """Actions of a script's steps (the action `kill` is the method `_kill`, and so on), and what they use.
+    """Actions of a script's steps: the action `kill` is the method `_kill`, and so on.
 
-    `looks`: observes the effects.
+    `gates`: the proxies that hold requests until a step lets them through. `looks`: observes the effects of steps.
+    `until(look, what)`: calls `look` until it returns a true value; `what` says in words what is awaited.
     """
 
     cluster: Cluster

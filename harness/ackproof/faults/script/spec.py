@@ -74,7 +74,7 @@ _APIS: Final = {
 
 
 class StateSpec(Spec):
-    """Expected state. Fields that are left out may have any value."""
+    """State of the partition and its brokers that a script's step waits for. Omitted fields may have any value."""
 
     leader: Whole | None = Field(None, ge=-1, description="The partition's leader; -1 if there is none.")
     epoch: Whole | None = Field(None, ge=0, description="Its leader epoch.")
