@@ -125,8 +125,8 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
 
 
 def _inconclusive(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
-    """Yield clauses with the reasons for INCONCLUSIVE, one clause for the cells that share them. With more than
-    `_REASONS` groups of cells: one clause without reasons."""
+    """Yield clauses about the inconclusive `cells` (combinations of settings) with the reasons: one clause for all
+    cells with the same reasons. If there would be more than `_REASONS` clauses, yield a single one without reasons."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         reasons = tuple(dict.fromkeys(why for run in cell.runs for why in run.reasons))

@@ -39,15 +39,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class Course:
-    """Phases, faults (in the order of their numbers) and marked events of one run. `end_ns`: time of the last event, in
-    ns since the run's start."""
+    """Phases, faults (in the order of their numbers) and marked events of one run. `end_ns`: time of the last event.
+    `load_ns`: begin of the phase `load`; None if the run has no such phase. Both are ns since the run's start."""
 
     phases: tuple[Phase, ...] = ()
     faults: tuple[FaultLife, ...] = ()
     marks: tuple[Mark, ...] = ()
     end_ns: int = 0
     load_ns: int | None = None
-    """Begin of the phase `load` in ns since the run's start; None if the run has no such phase."""
 
 
 def arrange(events: Sequence[Event]) -> Course:
@@ -87,7 +86,8 @@ _MARKED: Final = {
 
 
 def struck_faults(faults: Sequence[FaultLife]) -> list[FaultLife]:
-    """Return the confirmed faults, without storms: a storm only draws other faults."""
+    """Return the confirmed faults without storms. A storm is a fault that only starts other faults, chosen at random;
+    these have entries of their own."""
     return [fault for fault in faults if fault.confirmed is not None and fault.kind != "storm"]
 
 

@@ -50,8 +50,8 @@ class Piece:
 
 
 class _Weighed:
-    """The judge's opinions of one case. The first row that shows an opinion consumes it; `others` yields the remaining
-    opinions."""
+    """The judge's complaints about one case: opinions that evidence is missing or contradictory. `piece` makes a row of
+    the table of evidence and removes the complaints that this row shows. `others` yields a row with the rest."""
 
     def __init__(self, case: CaseView) -> None:
         opinions = case.judged.opinions if case.judged else ()

@@ -27,8 +27,12 @@ SPANS: Final = 600
 @dataclass(frozen=True)
 class Group:
     """Findings of one class in one partition: either all with a known offset (`producer` None), or those of one
-    producer without an offset. `count`: number of findings. `first`, `last` and the ranges are offsets in the first
-    case, else seqs of that producer."""
+    producer without an offset. `count`: number of findings. `first`, `last`, `ranges` and `spans` are offsets in the
+    first case, else seqs of that producer.
+
+    `ranges`: (first, last, number of findings) of each range, from the lowest; at most `MOST`. `total`: number of all
+    ranges. `spans`: (first, last) of all ranges, merged to at most `SPANS`, for a drawing.
+    """
 
     anomaly: str
     topic: str
@@ -38,11 +42,8 @@ class Group:
     first: int
     last: int
     ranges: tuple[tuple[int, int, int], ...]
-    """First, last and number of findings of each range, from the lowest; at most `MOST`."""
     total: int
-    """Number of all ranges, also of those that `ranges` leaves out."""
     spans: tuple[tuple[int, int], ...]
-    """The ranges, merged to at most `SPANS`, each as (first, last)."""
 
 
 def groups_of(table: pa.Table) -> list[Group]:
@@ -136,8 +137,8 @@ class Line:
 
     @property
     def detail(self) -> str:
-        """Return the offsets of the other copies as text, if these are duplicates with another copy in the same
-        partition; else the findings' detail."""
+        """Detail of the findings as text. For duplicates with another copy in the same partition, the offsets of those
+        other copies instead."""
         others = [row["other"] for row in self.rows if row["other"] >= 0]
         if not others:
             return one_line(str(self.rows[0]["detail"]))

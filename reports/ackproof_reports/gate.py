@@ -30,8 +30,11 @@ _CUT: Final = "\n\nThis summary is cut: GitHub does not show a longer one. The r
 
 class GateRow(NamedTuple):
     """Result of a case, or of an expectation over repeats, on one Kafka version. `lost`: number of lost records; None:
-    not counted. `why`: of a case the first reason of the verdict, the error, or why losses are allowed, '' without any;
-    of an expectation its result in words."""
+    not counted.
+
+    `why` of a case: the first reason of its verdict. Without one it is the error of the harness, else why losses are
+    allowed, else ''. `why` of an expectation: its result in words.
+    """
 
     title: str
     state: State
@@ -138,8 +141,9 @@ class GateResult:
             yield f"| {markdown(title, 200)} | {' | '.join(str(row or ABSENT) for row in rows)} | {why} |"
 
     def _notes(self) -> Iterator[str]:
-        """Yield lines of Markdown: each problem of a Kafka version on which nothing ran, then each quantity beyond the
-        limit. If no quantity is beyond it: each certain difference from the first version, except in counts."""
+        """Yield lines of Markdown: the problems of each Kafka version on which nothing ran, then each quantity that
+        exceeds the limit of `--fail-on`. If no quantity does, yield each quantity that certainly differs from the first
+        version; counts are left out."""
         told = [str(one) for column in self.columns if column.batch is None for one in column.problems]
         if (found := self.comparison) is not None:
             told += found.broken or (

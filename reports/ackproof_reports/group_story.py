@@ -137,9 +137,10 @@ _NEAR_COMMITS = 6
 
 
 class GroupStories:
-    """Stories of some records, from the ledgers of group members and from the groups' outputs.
+    """Stories of some records: what consumer groups did with each, from the ledgers of group members and from the
+    groups' outputs.
 
-    `lines`: the run's timeline, sorted by fault, node and client. `whom`: (producer, seq) of each record. Deliveries
+    `lines`: the run's timeline, sorted by fault, node and client. `whom`: the records, as (producer, seq). Deliveries
     and outputs are read by the constructor; members' lives, commits and membership events when a method needs them.
     Raises `BadInput` if a file cannot be read."""
 

@@ -235,7 +235,8 @@ class _Member(MemberLife):
 
     def _assignments(self) -> Iterator[tuple[int, int | None, str]]:
         """Yield (begin, end, partitions as text) for each interval, in ns, in which the member owned the same
-        partitions. Those that were never revoked end with its process; the end is None if that did not end."""
+        partitions. Partitions that were never revoked stay owned until the member's process ends. The last end is None
+        if the process did not end."""
         owned: set[TopicPartition] = set()
         begun = 0
         for t_ns, rows in groupby(self.membership, lambda row: row["t_ns"]):

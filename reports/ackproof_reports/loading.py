@@ -122,7 +122,8 @@ class CaseView:
 
     @property
     def timing(self) -> Timing | None:
-        """Timing of the brokers; None for a run of an older version."""
+        """Time-outs and intervals of the brokers' configuration; None if `case.json` is unreadable or of an older
+        version."""
         return self.case.timing if self.case else None
 
     @property
@@ -148,8 +149,10 @@ class CaseView:
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch with all of its cases, read from its folder. `absent`: sentences if `batch.json` is missing or
-    unreadable, else one for each case folder that it does not name."""
+    """A batch with all of its cases, read from its folder.
+
+    `absent`: sentences about what is missing. If `batch.json` is missing or unreadable, they say so. Otherwise there is
+    one sentence for each case folder that `batch.json` does not name."""
 
     directory: BatchDir
     file: BatchFile

@@ -47,7 +47,8 @@ _FINAL: Final = (ReadPhase.FINAL, ReadPhase.FINAL_COMMITTED)
 
 
 class RecordId(NamedTuple):
-    """Identity of a record: the number of its producer, and the sequence number that this producer gave it."""
+    """Identity of a record: the number of its producer, and the number (`seq`, from 0) of that producer's attempt to
+    send it. Both are numbers of ackproof's ledgers, not the producer id and sequence number of Kafka."""
 
     producer: int
     seq: int
@@ -155,15 +156,18 @@ def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordS
 
 @dataclass(frozen=True)
 class _Known:
-    """Rows about the requested records, read from all files of the run at once."""
+    """Rows about the requested records, read from all files of the run at once.
+
+    By record: `attempts` (produced ledger), `reads` (consumed ledger) and `classes` (findings). `holders`: rows of the
+    final read at each offset at which such a record was acknowledged or read. `batches`: record batches in the
+    replicas' logs, by partition; None if the logs were not read.
+    """
 
     attempts: dict[RecordId, list[Row]]
     reads: dict[RecordId, list[Row]]
     classes: dict[RecordId, list[Row]]
     holders: dict[Spot, list[Row]]
-    """Rows of the final read at each offset."""
     batches: dict[TopicPartition, list[Row]] | None
-    """Record batches in the replicas' logs, by partition; None if the logs were not read."""
     events: tuple[Event, ...]
     replay: ConformanceFile | None
     groups: GroupStories
@@ -311,9 +315,12 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
 
 
 def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
-    """Yield a sentence for each other record that the final read has at this offset (`holders`: its rows there). If it
-    has no record there, nor this record elsewhere (`held`), yield a sentence that says so. Without a final read, yield
-    nothing."""
+    """Yield a sentence for each record other than `who` that the final read has at the offset `spot`. `holders`: rows
+    of the final read at `spot`. `held`: True if the final read has the record `who` at any offset.
+
+    If `holders` is empty and `held` is False, yield a sentence that no record is there. Without a final read, yield
+    nothing.
+    """
     others = dict.fromkeys((RecordId(row["producer"], row["seq"]), row["leader_epoch"]) for row in holders)
     for other, epoch in others:
         if other != who:

@@ -132,7 +132,7 @@ def draw_request_lanes(fact: CaseFacts, struck: Sequence[FaultLife]) -> Lanes | 
     """Draw two lanes over time for each of at most `MOST` partitions: acknowledged records, and records that failed or
     are indeterminate. None without a series, or if it has no partition. `struck`: faults to mark, at least one.
 
-    Leaders and ISRs are in the chart above it.
+    Leaders and ISRs are left out, because the chart of the case shows them (`chart_data`).
     """
     series = fact.series
     if series is None or not series.places:
@@ -197,8 +197,8 @@ def chart_data(
     """Return the chart data of a case; None if it has neither a series, samples nor events.
 
     `strips`: leader and ISR over time. `lost`: number of lost records by partition. At most `MAX_PLACES` partitions are
-    drawn, those with most lost records. `until_ns`: the part of the run that is shown at first reaches at least to this
-    time; 0: no such bound."""
+    drawn, those with most lost records. `until_ns`: time, in ns since the run's start, up to which the chart at first
+    must show the run; 0: no such time."""
     if (series is None or not series.bins) and not strips and not course.end_ns:
         return None
     seen = set(strips) | (set(series.places) if series else set())

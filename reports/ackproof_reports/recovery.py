@@ -42,14 +42,15 @@ PHASES: Final = tuple(
 
 @dataclass(frozen=True)
 class Recovery:
-    """Recovery times after each fault of one run, with a picture."""
+    """Recovery times after each confirmed fault of one run. `after`: each fault with its recovery times, as (name of
+    the quantity, time). `left_out`: number of further faults that are not shown.
+
+    `lanes`: a picture of acknowledged and refused records over time, by partition; None if the run has no series.
+    """
 
     after: tuple[tuple[FaultLife, tuple[tuple[str, Value], ...]], ...]
-    """Each fault with its recovery times: (name of the quantity, time)."""
     lanes: Lanes | None
-    """Acknowledged and refused records over time, by partition; None if the run has no series."""
     left_out: int
-    """Number of further faults that are not shown."""
 
 
 def evidence_of_run(fact: CaseFacts) -> Evidence | None:

@@ -49,7 +49,7 @@ class Cause:
 @dataclass(frozen=True)
 class Causes:
     """Causes of the losses of one case, unexplained losses first. `notes`: further sentences. `more`: number of causes
-    that are not shown. `more_records`: number of records lost by these causes."""
+    that are not shown. `more_records`: number of records lost by the causes that are not shown."""
 
     shown: tuple[Cause, ...]
     more: int
@@ -76,9 +76,12 @@ def causes_of(case: CaseView) -> Causes | None:
 
 
 def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
-    """Return the findings; an empty detail becomes the reason of the truncation that removed the record. Left as they
-    are: classes that the replay does not explain completely, topics that were deleted and created again, and all
-    findings if `replay` is None."""
+    """Return the findings. If a finding has no detail and a truncation removed its record, the detail becomes the
+    reason of the truncation.
+
+    A finding is not changed if the replay does not explain all records of its class, or if its partition was deleted in
+    the run. `replay` None: no finding is changed.
+    """
     if replay is None:
         return rows
     explained = [one.anomaly for one in replay.classes if one.explained == one.count]
@@ -156,12 +159,12 @@ _PLACE: Final = ("topic", "partition", "offset")
 
 
 def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> dict[str, JsonValue] | None:
-    """Return the stories of the first findings of records that are lost or were never processed: at most `most`, and at
-    most `MOST_STORIES`.
+    """Return the stories (histories) of records that are lost, or that a group never processed. Only the first such
+    findings count: at most `most`, and at most `MOST_STORIES`.
 
-    The result has `lines`: the distinct lines of text; and `of`: for each record (`PRODUCER:SEQ`) its lines, each as
-    [ms or null, index in `lines`]. None without such findings, or if the ledgers are missing or cannot be read; in the
-    last case `absent` gets a sentence."""
+    The result has `lines`: the distinct lines of text. It also has `of`: for each record (`PRODUCER:SEQ`) its lines,
+    each as [ms since the run's start or null, index in `lines`]. None without such findings, or if the ledgers are
+    missing or cannot be read; in the last case `absent` gets a sentence."""
     told_of = pc.is_in(rows.column("class"), pa.array(_TOLD))
     lost = rows.filter(told_of).slice(0, min(most, MOST_STORIES))
     whom = [

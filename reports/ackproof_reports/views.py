@@ -60,9 +60,8 @@ class CellFacts:
 
     @property
     def lost_share(self) -> float | None:
-        """Share of acknowledged records that were lost, 0 … 1, over all repeats that counted both; None
-        without acknowledged records.
-        """
+        """Share of acknowledged records that were lost, 0 … 1, over all repeats that counted lost and acknowledged
+        records; None without acknowledged records."""
         pairs = [(fact.count("lost"), fact.count("acked")) for fact in self.facts]
         lost = sum(n for n, of in pairs if n is not None and of)
         acked = sum(of for n, of in pairs if n is not None and of)
@@ -133,8 +132,12 @@ class LogMap:
 class CasePage:
     """The section of one case in the report. A field is None if the report has nothing of this kind to show.
 
+    `reference`: comparison with the prediction and the simulated runs. `stories`: counterexamples of the prediction.
     `mechanics`: drawings of the truncations that removed acknowledged records. `maps`: bars that show the offsets of
-    lost records. `spark`: acks per second. `picture`, `findings`: embedded data of the chart and of the findings.
+    lost records. `spark`: acks per second. `picture`, `findings`, `told`: embedded data of the chart, of the findings,
+    and of the histories of lost records. `first_lines`: lines of findings in the HTML itself.
+
+    `ranges`: ranges of lost or vanished records: the group, first and last offset (or seq), and the number of findings.
     `ranges_total`: number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off
     if `settings_cut`. `environment`: (name, value) of machine and versions, without those that all cases share.
     `opened`: True if the section is unfolded at first."""
@@ -147,11 +150,9 @@ class CasePage:
     picture: Block | None
     findings: Block | None
     told: Block | None
-    """Stories of lost records, as an embedded data block."""
     first_lines: tuple[Line, ...]
     maps: tuple[LogMap, ...]
     ranges: tuple[tuple[Group, int, int, int], ...]
-    """Ranges of findings: the group, first and last offset (or seq), and the number of findings."""
     ranges_total: int
     settings: str
     settings_cut: bool

@@ -347,7 +347,8 @@ the run is not whole.
 
 
 def markdown() -> str:
-    """Return the text of `docs/anomalies.md`, made from the table."""
+    """Return the text of `docs/anomalies.md`: an introduction, and a table with one row per class of anomalies, the
+    gravest first."""
     lines = [_INTRODUCTION]
     for row in _GRAVEST_FIRST:
         forbidden = f"transactions only; {row.ruled_by}" if row.transactional else row.ruled_by

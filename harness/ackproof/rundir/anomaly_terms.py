@@ -104,10 +104,12 @@ class AnomalyClass:
     judge.
 
     `plural` '': `singular` + s. `unit`: the thing that one finding counts. `proves`: one finding is proof; if the class
-    is forbidden, it is FAIL even with incomplete evidence. `live`: only live readers show the class. `traced`: the
-    replay traces its findings to the steps that removed the records. `follows`: a record can get the class after its
-    window of a soak was read back. `passing`: a later window of a soak may find the record elsewhere and withdraw the
-    finding.
+    is forbidden, it is FAIL even with incomplete evidence. `live`: only live readers (consumers during the load) show
+    the class. `traced`: the replay of a run by the reference implementation looks for the step that removed each record
+    of the class.
+
+    A soak reads its records back and audits them in windows, while the load runs. `follows`: a record can get the class
+    after the audit of its window. `passing`: a finding of a window is withdrawn if a later window finds the record.
     """
 
     name: Anomaly

@@ -71,12 +71,15 @@ class RepeatValue(Document):
 
 
 class OverRepeats(Document):
-    """An expectation over the repeats of one case or of two compared cases, or a measurement over them for a claim,
-    with its result.
+    """A statistic over the repeats of one case or of two compared cases, with the demand on it and the result. An
+    experiment expects it, or a claim (a statement about Kafka to be tested) needs it.
 
-    `cells`: names of the one or two cases, without repeats. `values`: the result of each repeat, per cell. `repeats`:
-    number of repeats of each cell that count: the first repeats. `confidence`: confidence of the interval, 0 … 1.
-    `verdict` None: not judged yet. `why`: the reason for INCONCLUSIVE.
+    `cells`: names of the one or two cases, without the number of the repeat. `values`: the result of each repeat, per
+    cell. `repeats`: the repeats 1 … `repeats` of each cell count; later ones are ignored. `confidence`: confidence of
+    the interval, 0 … 1. `seen`, `interval`: the statistic and its confidence interval, in words. `enough`: estimated
+    number of repeats of each cell that would decide; None: it is decided, or no number is known to decide. `side`: list
+    of the claim that has the demand (`holds`, `fails` or `measured`); '' for an expectation. `verdict` None: not judged
+    yet. `why`: the reason for INCONCLUSIVE.
     """
 
     experiment: str = ""
@@ -96,20 +99,15 @@ class OverRepeats(Document):
     claim: str = ""
     """Name of the claim that this measurement tests; '' for an expectation of an experiment."""
     side: str = ""
-    """Side of the claim: `holds`, `fails` or `measured`; '' for an expectation."""
     confidence: float = 0.95
     verdict: Verdict | None = None
     why: str = ""
     seen: str = ""
-    """The statistic over the repeats, in words. `interval`: its confidence interval, in words."""
     interval: str = ""
     low: float | None = None
     high: float | None = None
     """Bounds of the confidence interval, in the unit of the quantity or as a ratio; None: no bound."""
     enough: int | None = None
-    """Estimated number of repeats per case that decides the expectation; None: no number does, or it is
-    decided already.
-    """
     values: tuple[tuple[RepeatValue, ...], ...] = ()
 
     @property
@@ -141,9 +139,9 @@ class BatchFile(Document):
 
     `verdict`: FAIL as soon as one case or expectation over repeats is FAIL. Otherwise None until all of them have a
     verdict. Always None if the user stopped the batch (`interrupted`). `command`: the command line that repeats the
-    batch. `over_repeats`: expectations over repeats, with their results. `claimed`: statistics over repeats for claims,
-    which do not affect the verdict. `at_most`: greatest number of repeats of a case under `--until-decided`; None: the
-    number is fixed.
+    batch. `over_repeats`: expectations over repeats, with their results. `claimed`: statistics over repeats that test
+    claims (statements about Kafka, under `claims` in an experiment); they do not affect the verdict. `at_most`:
+    greatest number of repeats of a case under `--until-decided`; None: the number is fixed.
     """
 
     verdict: Verdict | None

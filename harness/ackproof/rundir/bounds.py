@@ -210,10 +210,10 @@ class Bound:
 
 
 def split_tail(text: str) -> tuple[int, str | None, Window]:
-    """Split off the deadline and the window at the end of a bound, such as `by 10s after fault 1`.
+    """Split the deadline and the window off the end of a bound, such as `by 10s after fault 1`.
 
-    Returns their position in the text (its length without them), the deadline as written (`10s`; None if the bound has
-    none), and the window (`WHOLE` if it names none).
+    Returns (length of the text before them, deadline, window). The deadline is as written (`10s`), None if the bound
+    has none. The window is `WHOLE` if the bound names none.
     """
     tail = _TAIL.search(text)
     assert tail is not None  # every part of the pattern is optional, so it always matches

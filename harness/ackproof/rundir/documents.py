@@ -114,8 +114,12 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`. `reasons`: why it is not `complete`. `committed`: the second final read, at
-    read_committed; empty unless producers wrote in transactions."""
+    """`observed/final-read.json`: the final read. It reads every partition from log start to log end, after all
+    producers have closed.
+
+    `partitions`: the read of each partition at read_uncommitted. `committed`: the same for a second final read, at
+    read_committed; empty unless producers wrote in transactions. `reasons`: why the final read is not `complete`.
+    """
 
     complete: bool
     reasons: tuple[str, ...] = ()
@@ -263,19 +267,21 @@ class ExpectationJudged(Document):
 
 
 class JudgedOpinion(Document):
-    """One opinion of a check of the judge. `kind`: its effect on the verdict, such as `breaks` (Kafka broke a promise),
-    `lacks` (evidence is missing) or `agrees`. `text`: the opinion as a sentence. `numbers`: numbers in the text, by
-    name."""
+    """An opinion: a sentence (`text`) in which a check of the judge states a result. All opinions together make the
+    verdict. `check`: name of the check, such as `acks`. `kind`: effect on the verdict, such as `breaks` (Kafka broke a
+    promise), `lacks` (evidence is missing) or `agrees`.
+
+    `subject`: the partition, class, fault, node or client that the sentence is about; '' for the run as a whole.
+    `numbers`: numbers in the sentence, by name. `proven`: for `breaks`, one finding is proof, even if evidence is
+    missing elsewhere.
+    """
 
     check: str = ""
-    """Name of the check that states it: `acks`, `left replicas`."""
     kind: Says
     subject: str = ""
-    """The partition, class, fault, node or client that the opinion is about; '' for the run as a whole."""
     text: str
     numbers: dict[str, float] = Field(default_factory=dict)
     proven: bool = False
-    """For `breaks`: one finding is proof, even if evidence is missing elsewhere."""
 
 
 class VerdictFile(Document):
@@ -298,8 +304,8 @@ class VerdictFile(Document):
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Reasons why times of this run say nothing about Kafka; empty if the machine was not starved, or if its load
-        was not observed."""
+        """Reasons why durations and rates that were measured in this run say nothing about Kafka, because the machine
+        was too busy. Empty if it was not, or if its load was not observed."""
         return self.calm.starved if self.calm is not None else ()
 
     @property

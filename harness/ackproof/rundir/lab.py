@@ -129,7 +129,7 @@ class ComparisonFile(Document):
     with the value of each batch.
 
     `statistic`, `confidence`: statistic and confidence of every interval. `broken`: violations of `--fail-on`, one
-    sentence each. `untold`: number of comparisons whose result is unknown.
+    sentence each. `told`, `untold`: numbers of comparisons with that limit that are decided, and that stay undecided.
     """
 
     batches: tuple[ComparedBatch, ...]
@@ -144,17 +144,17 @@ class ComparisonFile(Document):
     nothing_in_common: str = ""
     """Why nothing is compared: no other batch has a case of the first batch. Empty otherwise."""
     told: int = 0
-    """Number of comparisons that were checked against `fail_on`; unknown ones do not count."""
 
 
 class TrendPoint(Document):
     """One case in one batch, over all repeats. `wall_ns`: start of its first run, ns since the Unix epoch; 0: unknown.
     `version`: Kafka version of that run.
 
-    `verdicts`: the verdicts in words, with their counts. `worst`: the worst verdict; `None` stands for a repeat without
-    one. `lost`: number of lost records; None unless all repeats counted them. `recovery`: longest gap between
-    acknowledgements. `changed`: differences of the settings from the previous point, in words. `apart`: in words,
-    whether recovery or throughput differ from the last known values beyond the confidence interval.
+    `verdicts`: the verdicts in words, with their counts. `worst`: the worst verdict as text: `FAIL`, `None` (a repeat
+    has no verdict), `INCONCLUSIVE` or `PASS`, in this order. `lost`: number of lost records; None unless all repeats
+    counted them. `recovery`: longest gap between acknowledgements. `changed`: differences of the settings from the
+    previous point, in words. `apart`: in words, whether recovery or throughput differ from the last known values beyond
+    the confidence interval.
     """
 
     batch: str
@@ -189,8 +189,9 @@ ClaimSide: TypeAlias = Literal["holds", "fails", "measured"]
 
 
 class ClaimVerdict(StrEnum):
-    """Answer of an experiment on real brokers to a claim about Kafka. It is true (CONFIRMED), true under a condition
-    (QUALIFIED), untrue (REFUTED), a size (MEASURED), or open (INCONCLUSIVE)."""
+    """Answer of an experiment on real brokers to a claim about Kafka. The claim is true (CONFIRMED), true under a
+    condition (QUALIFIED), untrue (REFUTED), or undecided (INCONCLUSIVE). MEASURED answers a claim that asks for the
+    size of an effect."""
 
     CONFIRMED = "CONFIRMED"
     """The expected observations were made."""

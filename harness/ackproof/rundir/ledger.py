@@ -178,10 +178,11 @@ def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.T
 
 
 class FinalRows:
-    """Reader of the final reads' rows, partition by partition.
+    """Reads the rows of final reads, partition by partition. A final read reads every partition from start to end,
+    after the load.
 
-    A single pass over the parts reads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. So a
-    thousand small partitions take a single pass, and a large partition is alone in memory.
+    Each pass over the ledger parts loads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. It is
+    kept until a partition of another block is requested. So small partitions share a pass, and memory holds one block.
     """
 
     def __init__(self, run: CaseDir) -> None:

@@ -37,13 +37,15 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 @dataclass(frozen=True)
 class FaultLife:
-    """Times of one fault from request to recovery, in ns since the run's start; None: the event never came.
+    """Times of one fault from request to recovery, in ns since the run's start. None: the event did not occur; for a
+    missing request see `asked_ns`.
 
-    `asked`: request for the fault. `confirmed`: confirmation; the fault took effect at an unknown moment between the
-    two. `healed`: its healing began. `recovered`: its healing was confirmed. `failed`: the fault or its healing failed.
-    `missed`: a storm drew the fault, and it found nothing to break or had no effect. A miss alone is no lack of
-    evidence. `over`: the last of `recovered`, `failed` and `missed` that came. `role`: the fault's target, in words.
-    `witness`, `healing_witness`: the observations that confirmed the fault and its healing, in words.
+    `confirmed`: confirmation; the fault took effect at an unknown moment between `asked` and this one. `healed`: its
+    healing began. `recovered`: its healing was confirmed. `failed`: the fault or its healing failed. `missed`: a storm,
+    which starts faults at random, chose the fault, and it found nothing to break or had no effect. A missed fault alone
+    does not make the evidence incomplete. `over`: the last of `recovered`, `failed` and `missed` that occurred. `role`:
+    the fault's target, in words. `witness`, `healing_witness`: the observations that confirmed the fault and its
+    healing, in words.
     """
 
     asked: int = _NEVER
@@ -69,7 +71,7 @@ class FaultLife:
 
     @property
     def asked_ns(self) -> int | None:
-        """Time of the request for the fault; None: never requested."""
+        """Time of the request for the fault, as in `asked`; None if it was never requested."""
         return None if self.asked == _NEVER else self.asked
 
     @property
@@ -85,7 +87,8 @@ class FaultLife:
 
 @dataclass
 class ProcessLife:
-    """Starts, ends and resets of the process of one node or client, in the order of the timeline."""
+    """Starts, ends and resets of the process of one node or client, in the order of the timeline. Only clients have
+    resets: a reader's position was reset, or a producer was replaced after a fatal error."""
 
     events: list[Event] = field(default_factory=list)
     """All events of a client; of a node its starts and ends."""

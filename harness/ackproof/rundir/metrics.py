@@ -195,9 +195,10 @@ class Scrape:
 
 
 def read_scrapes(path: Path) -> Mapping[int, Sequence[Scrape]]:
-    """Return the scrapes of each node in order; empty if there is no such file.
+    """Return the scrapes by node, each node's in order of time; empty if the file does not exist.
 
-    Raises `BadInput` for rows whose scrape has no `up` row, OSError and ArrowException if the file cannot be read.
+    The file has a row for each scrape and metric, and for each scrape the row `up`: 1 if the node answered. Raises
+    `BadInput` if a scrape has rows but no `up` row, OSError and ArrowException if the file cannot be read.
     """
     found: dict[int, list[Scrape]] = defaultdict(list)
     if not path.exists():

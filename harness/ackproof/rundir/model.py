@@ -90,11 +90,15 @@ class Deletion(Document):
 
 
 class ClassExplained(Document):
-    """Number of acknowledged records of one class (`lost`, `displaced`, `expired`, `compacted`, `deleted`), and how
-    many of these the replay explains.
+    """Acknowledged records of one class (`lost`, `displaced`, `expired`, `compacted`, `deleted`): their number, and the
+    result of the replay. The replay repeats the observed steps in the reference implementation, and looks for the step
+    that removed each record.
 
-    For `lost` and `displaced`, `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`. `by_interval`:
-    records acknowledged without an offset, explained by an event between two surviving records.
+    `explained`: a step was found; `deleted`: those of them that were deleted with their topic
+    (`ConformanceFile.deletions`). `by_interval`: acknowledged without an offset. An event that can remove records in
+    flight, such as an election, lies between the producer's surviving records before and after them. `unexplained`: no
+    step and no event was found. `not_replayed`: not examined, for the reasons in `ConformanceFile.not_replayed`. For
+    `lost` and `displaced`, `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`.
     """
 
     anomaly: str
@@ -103,9 +107,7 @@ class ClassExplained(Document):
     by_interval: int = 0
     unexplained: int = 0
     not_replayed: int = 0
-    """Records on partitions that cannot be replayed: see `ConformanceFile.not_replayed`."""
     deleted: int = 0
-    """Explained records that were deleted with their topic: see `ConformanceFile.deletions`."""
 
 
 class UnexplainedRecord(Document):
@@ -344,13 +346,14 @@ class ShrunkSchedule(Document):
 
 
 class SimulationFile(Document):
-    """Results of all simulated runs of one case. `runs`: their number. `first_seed`: seed of the first; the others are
-    the next integers.
+    """Results of all simulated runs of one case. `runs`: number of these runs. `first_seed`: seed of the first; the
+    others are the next integers.
 
-    `incomplete`: runs that no number includes: their final read was incomplete, or a fault was not confirmed.
-    `linger_ms`: time for which a producer fills a batch. `coarseness`: number of records that all producers together
-    gather in that time. Counts are no more exact, because a batch is simulated as a whole. `spreads`: one per quantity.
-    `elected`: first leaders after the first fault. `worst`: seeds with the most anomalies.
+    `incomplete`: number of runs whose final read was incomplete, or in which a fault was not confirmed. They count in
+    `runs` and are left out of `spreads`, `elected` and `worst`. `linger_ms`: time for which a producer fills a batch.
+    `coarseness`: number of records that all producers together gather in that time. Counts are no more exact, because a
+    batch is simulated as a whole. `spreads`: one per quantity. `elected`: first leaders after the first fault. `worst`:
+    seeds with the most anomalies.
     """
 
     case: str

@@ -67,9 +67,11 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Return an event in words, without its time; '' if its detail is empty. The text does not name the event's subject
-    (`name_subject`). Exceptions are a node or client that ended by itself, and an audited window: their texts begin
-    with it."""
+    """Return an event in words, without its time; '' if its detail is empty.
+
+    The text does not name the event's subject (`name_subject`), with two exceptions. It names a node or client that
+    ended by itself, and the number of an audited window of a soak.
+    """
     match event.what:
         case PhaseBegan(phase=phase):
             return phase

@@ -60,7 +60,8 @@ def read_samples(path: Path) -> Sequence[Sample]:
     """Return all samples of a file; empty if there is no file. Lines that cannot be parsed, such as an incomplete last
     one, are skipped. Raises OSError if the file cannot be read.
 
-    Equal tuples share one object, to save memory. The samples of the last local file are cached until it changes.
+    Equal tuples share one object, to save memory. The samples of the last file are cached until that file changes;
+    files in an object store are not cached.
     """
     if not path.exists():
         return ()
@@ -153,8 +154,8 @@ class ViewerAnswer(Document):
 
 
 class BrokerRound(Document):
-    """One round of metadata requests to all viewers, sent at `t_ns`; all answers had arrived by `done_ns` (ns since the
-    run's start).
+    """One round of metadata requests to all viewers: the brokers and, if used, ZooKeeper. The requests were sent at
+    `t_ns`; all answers had arrived by `done_ns` (ns since the run's start).
 
     `controller`: the active controller according to the quorum; -1: no controller, None: the quorum did not answer in
     time. `told`: the answers. `silent`: viewers that run but did not answer in time; stopped, paused and starting nodes
@@ -191,8 +192,8 @@ class OffsetCommit(Document):
 
     @property
     def outcome(self) -> Outcome:
-        """ACKED if the coordinator accepted the commit, else INDETERMINATE: the library may have sent it before, and
-        that request may have been accepted."""
+        """ACKED if the coordinator accepted the commit, else INDETERMINATE. A client library repeats requests, so a
+        commit that failed may have been accepted at an earlier attempt."""
         return Outcome.ACKED if self.good else Outcome.INDETERMINATE
 
     @property
@@ -225,12 +226,13 @@ PULSE_EVERY_S: Final = 1.0
 
 
 class Pulse(Document):
-    """Load of the machine and of the harness in one second of a run. Shares are 0 … 1 of that second; -1 is
-    unknown.
+    """Load of the machine and of the harness, one line per second of a run (`observed/pulse.jsonl`). Shares are 0 … 1
+    of the time since the previous line; -1 is unknown.
 
-    `late_ms`: delay of this line, which the harness' own process caused. `looks`: rounds of samples since the
-    last line. `sent`, `acked`: records of all producers so far. `busy`: share of processor time in use.
-    `stolen`: share taken by the hypervisor (/proc/stat). The pressures are `some` of /proc/pressure.
+    `late_ms`: delay of the line after its planned time: the harness' own process was held up. `looks`: rounds in which
+    the harness sampled the partitions since the previous line. `sent`, `acked`: records of all producers since the
+    run's start. `busy`: share of processor time in use. `stolen`: share taken by the hypervisor (/proc/stat). The
+    pressures are `some` of /proc/pressure.
     """
 
     t_ns: int
@@ -260,8 +262,8 @@ def read_pulses(path: Path) -> list[Pulse]:
 
 
 class Unrecovered(Document):
-    """One partition, replica, client or group that did not recover within its bound. Offsets and ids are -1 if
-    unknown."""
+    """One partition, replica, client, group or controller quorum that did not recover within its bound. Offsets and ids
+    are -1 if unknown."""
 
     anomaly: str
     topic: str = ""
@@ -304,9 +306,13 @@ class Unrecovered(Document):
 
 
 class RecoveryFile(Document):
-    """`observed/recovery.json`. `bounds`: by liveness class, the seconds without progress after which something counts
-    as stuck. `waited_s`: seconds for which the cluster was watched. `running`: brokers that ran when the watch ended.
-    Runs of older versions and simulated runs have no such file, and count no liveness class."""
+    """`observed/recovery.json`: partitions, replicas, clients, groups and controllers that had not recovered at the end
+    of a run. Runs of older versions and simulated runs have no such file; their audit has no counts for liveness
+    classes.
+
+    `bounds`: by liveness class, the seconds without progress after which something counts as stuck. `waited_s`: seconds
+    for which the cluster was watched. `running`: brokers that ran when the watch ended.
+    """
 
     bounds: dict[str, float]
     waited_s: float

@@ -19,8 +19,9 @@ class Outcome(IntEnum):
 
 
 class ReadPhase(IntEnum):
-    """Kind of read (column `phase` of the consumed ledger): live or final. The `…_COMMITTED` phases are reads at
-    read_committed, which exist if producers write in transactions."""
+    """Kind of a read (column `phase` of the consumed ledger). LIVE: by a consumer while the load runs. FINAL: by the
+    final read, which reads every partition from start to end after the load. The `…_COMMITTED` phases are the same at
+    read_committed; they exist if producers write in transactions."""
 
     LIVE = 0
     FINAL = 1

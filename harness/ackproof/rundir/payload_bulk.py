@@ -101,8 +101,9 @@ def _bytes_of(numbers: npt.NDArray[np.number]) -> Bytes:
 
 
 def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:
-    """Return, for each varying byte, what each of its 256 values adds (by exclusive or) to the CRC of a record whose
-    varying bytes are zero."""
+    """Return a table for each byte of seq and partition, in the order of the value. Element b of a table is the change
+    (by exclusive or) of the value's CRC if that byte is b instead of 0. `blank`: a value of the same size with seq 0
+    and partition 0."""
     body = bytearray(blank[:-_CRC_SIZE])
     zero = zlib.crc32(body)
     tables = []
@@ -137,9 +138,10 @@ class Decoded:
 
 
 class BulkDecoder:
-    """Decodes lists of values of one run, with the same result as `payload.decode` for every value. A list has values
-    in JSON (`payload.wrap`) throughout or not at all: the first that is no tombstone decides.
+    """Decodes lists of values of one run, with the same result as `payload.decode` for every value.
 
+    Either all values of a list must be JSON (`payload.wrap`) or none; tombstones (None) may be among them. The first
+    value that is not None decides. In a mixed list that begins with a plain value, JSON values may get no identity.
     `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: '', these names, and
     other names seen so far.
     """
@@ -175,7 +177,8 @@ class BulkDecoder:
         return self._by_length(values)
 
     def _by_length(self, values: Sequence[bytes | None]) -> Decoded:
-        """Return the identities of values of several lengths, or of values that are too short."""
+        """Return the identities of values of any lengths (no None). Values shorter than `_SMALLEST` get no identity: -1
+        in all numbers, and not intact."""
         every = len(values)
         decoded = Decoded(
             producer=np.full(every, -1, np.int32),

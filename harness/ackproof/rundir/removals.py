@@ -26,7 +26,8 @@ class Removal:
     """Settings and requests that may have removed records of one partition. Each `…_why` names the setting or the
     request; '' without one.
 
-    Times are in ns since the run's start; `NEVER` (-1): it did not happen. `EVER`: any offset, or no limit in time.
+    Times are in ns since the run's start; `NEVER` (-1): it did not happen. `EVER` (the largest int64) stands for no
+    limit: of time, or in `compacted_below` of offsets.
     """
 
     topic: str
@@ -68,10 +69,11 @@ class Removal:
 class TimestampRule:
     """Timestamps that records of one partition may have, under each `message.timestamp.type` that was in force.
 
-    CreateTime: `sent_from_ns` is the time, in ns since the Unix epoch, from which `sent_ns` and `done_ns` count. If
-    `unsure_ns` is None, the timestamp is the whole millisecond of `sent_ns`. Otherwise the client library set it. It
-    lies at most `unsure_ns` before `sent_ns` and at most `unsure_ns` after `done_ns`. LogAppendTime: `appended_ms` are
-    the first and last ms of the run since the Unix epoch, by any broker's clock.
+    CreateTime: `sent_ns` and `done_ns`, columns of the produced ledger, are times since the run's start. `sent_from_ns`
+    is that start, in ns since the Unix epoch. If `unsure_ns` is None, the timestamp is `sent_ns`, cut to a whole
+    millisecond. Otherwise the client library set it: at most `unsure_ns` before `sent_ns` and at most `unsure_ns` after
+    `done_ns`. Without a delivery report there is no latest time. LogAppendTime: `appended_ms` are the first and last ms
+    of the run since the Unix epoch, by any broker's clock.
 
     `sent_from_ns` or `appended_ms` is None if its type was never in force. If both types were, a timestamp of either is
     allowed.
@@ -98,8 +100,8 @@ def write_by_partition(path: Path, rows: Iterable[Removal | TimestampRule]) -> N
 
 
 def read_by_partition(path: Path, kind: type[P]) -> Mapping[TopicPartition, P] | None:
-    """Return the entries of `removals.json` or `timestamps.json` by partition; None if the run has no such file. Raises
-    `BadInput` if the file cannot be read."""
+    """Return the entries of a run's `removals.json` (`kind` is `Removal`) or `timestamps.json` (`TimestampRule`), by
+    partition; None if `path` does not exist. Raises `BadInput` if the file cannot be read."""
     try:
         found = [kind(**row) for row in json.loads(path.read_bytes())[path.stem]]
     except FileNotFoundError:

@@ -8,8 +8,12 @@ from ackproof.rundir.document import Document
 
 
 class ScriptState(Document):
-    """State of a partition and its replicas at one moment of a script. `leader` -1: no leader. Epochs, offsets and acks
-    count from the script's beginning. Dicts are keyed by broker; a missing key means unknown."""
+    """State of a partition and its replicas at one moment of a script: a fault that leads brokers through given steps,
+    one at a time. Epochs, offsets and `acked` are differences to the state before the first step.
+
+    `leader` -1: no leader. `elr`: eligible leader replicas (KIP-966). `down`: brokers without a process. `ends`: log
+    end offsets. `acked`: number of acknowledged records. Dicts are keyed by broker; a missing key means unknown.
+    """
 
     leader: int = -1
     epoch: int = 0

@@ -40,8 +40,9 @@ class SealFile(Document):
 
 
 def seal(run: CaseDir, run_id: str) -> None:
-    """Write `seal.json`. Call it when no process writes to the run directory any more. Raises OSError, and
-    ArrowException for a broken Parquet file."""
+    """Write `seal.json`: size, number of rows and SHA-256 of each input of the verdict, by which `find_changes` later
+    detects changes. Call it when no process writes to the run directory any more. Raises OSError, and ArrowException
+    for a broken Parquet file."""
     files = {
         str(path.relative_to(run.path)): SealedFile(
             bytes=path.stat().st_size, rows=_rows(path), sha256=digest(path)
@@ -52,9 +53,11 @@ def seal(run: CaseDir, run_id: str) -> None:
 
 
 def find_changes(run: CaseDir) -> tuple[str, ...]:
-    """Return every difference between the run's files and its seal, one sentence each; empty without any. A changed,
-    missing, unreadable or new file is a difference, and so is an unreadable seal. A missing seal is one if `case.json`
-    says that the run has a seal; else the result is empty, as for runs of older versions."""
+    """Return every difference between the run's files and its seal, one sentence each; empty without any.
+
+    Differences are: a changed, missing, unreadable or new file, an unreadable seal, and a seal of another run. A
+    missing seal is also a difference if `case.json` says that the run has a seal. Other runs without a seal, such as
+    those of older versions, give an empty result."""
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed

@@ -81,8 +81,9 @@ class PhaseBegan(EventDetail):
 
 
 class FaultAsked(EventDetail):
-    """A fault is requested. `role`: its target, in words; `nodes`: the nodes that had this role then. `done`: the
-    effect on its targets, as a participle. `left_out`: kinds of faults that a storm leaves out (`swarm`)."""
+    """A fault is requested. `trigger`: the condition that began it, in words. `role`: its target, in words; `nodes`:
+    the nodes that had this role then. `done`: the effect on its targets, as a participle. `left_out`: kinds of faults
+    that a storm leaves out (`swarm`)."""
 
     KIND = EventKind.FAULT_ASKED
     kind: str = ""
@@ -94,20 +95,23 @@ class FaultAsked(EventDetail):
 
 
 class FaultConfirmed(EventDetail):
-    """A witness confirmed the effect of a fault. `did`: what was done, in words."""
+    """The effect of a fault was confirmed by a witness: an observation that does not depend on the injection. `did`:
+    what was done; `witness`: what was observed, both in words.
+
+    `killed`: client → id of its killed process. `clients`: ids of the clients that it hit. None: no client was killed
+    or hit, or it is not stated, as in runs of older versions.
+    """
 
     KIND = EventKind.FAULT_CONFIRMED
     did: str = ""
     witness: str = ""
     killed: dict[str, int] | None = None
-    """Client → id of its process that the fault killed; None: not stated, as in runs of older versions."""
     clients: tuple[str, ...] | None = None
-    """Ids of the clients that it hit; None: it hits no clients, or it is not stated."""
 
 
 class FaultHealed(EventDetail):
-    """Healing is requested. `begun_ns`: time at which it began, ns since the run's start; 0: at the time of this
-    event."""
+    """The harness has undone a fault; no witness has confirmed that yet. `did`: what was done, in words. `begun_ns`:
+    time at which the healing began, ns since the run's start; 0: at the time of this event."""
 
     KIND = EventKind.FAULT_HEALED
     did: str = ""
@@ -115,7 +119,7 @@ class FaultHealed(EventDetail):
 
 
 class FaultRecovered(EventDetail):
-    """A witness confirmed that the fault is healed."""
+    """The healing of a fault was confirmed. `witness`: the observation, in words."""
 
     KIND = EventKind.FAULT_RECOVERED
     witness: str = ""
@@ -129,18 +133,18 @@ class FaultFailed(EventDetail):
 
 
 class FaultMissed(EventDetail):
-    """A fault that a storm drew found nothing to break, or had no effect."""
+    """A fault that a storm had chosen at random found nothing to break, or had no effect."""
 
     KIND = EventKind.FAULT_MISSED
     reason: str = ""
 
 
 class ScriptStep(EventDetail):
-    """A step of a script, whether its effect was observed or not.
+    """A step of a script, a fault that leads brokers through given steps. The event is written also if the step failed.
 
-    `number` counts from 1. `step`, `did`, `waited_for` are in words. `seen`: last observed state; None if none was
-    observed. `wrong`: its difference from the expected state, or ''. `unexpected`: differences that the step did not
-    cause.
+    `number` counts from 1. `step`, `did`, `waited_for`: the step, the action taken, and the state that was awaited, in
+    words. `seen`: state after the step; None if none was observed. `wrong`: why the step failed, '' if it did not.
+    `unexpected`: changes that the step does not account for; `wrong` names them too.
     """
 
     KIND = EventKind.SCRIPT_STEP
@@ -186,7 +190,8 @@ class NodeEnded(EventDetail):
 
 
 class LeaderChanged(EventDetail):
-    """A partition has a new leader or leader epoch. `leader` -1: it has no leader."""
+    """A partition has a new leader or leader epoch according to the brokers' metadata, or is observed for the first
+    time. `leader` -1: it has no leader."""
 
     KIND = EventKind.LEADER
     leader: int = -1
@@ -194,7 +199,7 @@ class LeaderChanged(EventDetail):
 
 
 class IsrChanged(EventDetail):
-    """A partition has a new ISR."""
+    """A partition has a new ISR according to the brokers' metadata, or is observed for the first time."""
 
     KIND = EventKind.ISR
     isr: tuple[int, ...] = ()

@@ -33,13 +33,19 @@ class WindowRead(Document):
 
 
 class WindowTask(Document):
-    """Input for the audit of one window of a soak. Paths are absolute.
+    """Input for the audit of one window of a soak: new parts of the ledgers (Parquet files), and what was read back.
+    Paths are absolute.
 
-    `last`: all clients have closed. `chunk_rows`: number of seqs in a part of a producer. `stride`: distance of a
-    producer's seqs within one partition (round-robin). `sent`: number of attempts of each producer when the window
-    closed, by client id; empty in the last window. `state`: file that the audit of the previous window wrote; '' for
-    the first window. `left`: sentences on records that the window does not cover and the next one will. `reasons`:
-    sentences on why the audit of the window is incomplete.
+    `last`: all clients have closed. `produced`: new parts of the produced ledger, by client id. `consumed`: new parts
+    of live readers. `followed`: parts of the follower, the reader that reads the window back; for the last window those
+    of the final read. `producers`: numbers of all producers, by client id. `readers`: numbers of the live readers that
+    run.
+
+    `chunk_rows`: number of seqs in each part of a producer. `stride`: distance of a producer's seqs within one
+    partition (round-robin). `sent`: number of attempts of each producer when the window closed, by client id; empty in
+    the last window. `state`: file that the audit of the previous window wrote; '' for the first window. `left`:
+    sentences on records that the window does not cover and the next one will. `reasons`: sentences on why the audit of
+    the window is incomplete.
     """
 
     number: int
@@ -50,16 +56,11 @@ class WindowTask(Document):
     chunk_rows: int
     stride: int
     produced: dict[str, tuple[str, ...]]
-    """New parts of the produced ledger, by client id."""
     producers: dict[str, int]
-    """Numbers of all producers, by client id."""
     sent: dict[str, int]
     readers: tuple[int, ...] = ()
-    """Numbers of the live readers that run."""
     consumed: tuple[str, ...]
-    """New parts of live readers."""
     followed: tuple[str, ...]
-    """Parts of the follower's read; for the last window those of the final read."""
     state: str = ""
     left: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -69,10 +70,11 @@ class WindowFile(Document):
     """`window.json`: result of the audit of one window of a soak. Times are ns since the run's start.
 
     `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`: findings by
-    class. `live`: new reads of live readers. `followed`: records that were read back. `open`: acknowledged attempts at
-    offsets that were not read yet. `late`: live reads of offsets of earlier windows, which the audit at the end covers.
-    `pinned`: by producer, the numbers of the parts with its open attempts or lost records. `left`, `reasons`: as in
-    `WindowTask`.
+    class. `live`: new reads of live readers. `followed`: records that were read back. `open`: acknowledged attempts
+    that the next window decides: their offsets were not read yet, or are unknown. `late`: live reads of offsets of
+    earlier windows, which the audit at the end covers. `found_late`: (producer, seq) of records that an earlier window
+    called lost and that exist after all. `pinned`: by producer, the numbers of its ledger parts that have open attempts
+    or lost records, and so must be kept. `left`, `reasons`: as in `WindowTask`.
     """
 
     format: Literal[1] = 1
@@ -92,7 +94,6 @@ class WindowFile(Document):
     open: int
     late: int
     found_late: tuple[tuple[int, int], ...] = ()
-    """Identities (producer, seq) that an earlier window called lost and that exist after all."""
     pinned: dict[int, tuple[int, ...]]
     left: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
