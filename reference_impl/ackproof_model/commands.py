@@ -62,8 +62,8 @@ def predict(
     """Predict, before anything runs, which anomaly classes are possible, impossible or unknown in each case.
 
     Exit code 254 if an expectation demands to see an impossible class. With --force the counterexamples of --story are
-    forced on real brokers, and the exit code is the greatest of those that `ackproof force` would have.
-    """
+    forced on real brokers. The exit code is then the greatest of the codes of `ackproof force` for these. An impossible
+    class counts as 0, a class without a counterexample as 2."""
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
     from ackproof.experiment.problems import hint
@@ -122,9 +122,10 @@ def _forced(console: Console, case: Case, anomaly: str, max_states: int | None, 
     code.
 
     0: the class is impossible. 2: no counterexample was found. Otherwise the code of `force.command.forced`.
-    `max_states`: limit of the search, None: the usual one. Raises `BadInput` as `forced` does, and without `--kafka` if
-    the case runs a build that is no release.
-    """
+    `max_states`: limit of the search, None: the usual one.
+
+    Raises `BadInput` as `forced` does. Raises it, too, if the case runs a build that is no release, and the option
+    `--kafka` is not given."""
     from ackproof.base.errors import BadInput
     from ackproof_model.force.story import IMPOSSIBLE, story_of
 
@@ -287,12 +288,11 @@ def explore(
     machine: bool,
     forcing: Forcing | None,
 ) -> int:
-    """Search all interleavings of a small model, and print the shortest counterexample for each class.
+    """Search all interleavings of a small model, and print the shortest counterexample for each class of --find.
 
-    Exit code 0 if there is an answer (a counterexample, or none exists), 2 if a limit left it open. With --force the
-    counterexamples are forced on real brokers, and the exit code is the greatest of these and of those that `ackproof
-    force` would have.
-    """
+    Exit code 0 if there is an answer (a counterexample, or none exists), 2 if a limit left it open. With --force each
+    counterexample is also forced on real brokers. The exit code is then the greatest of the search's own code and those
+    of `ackproof force`."""
     from ackproof.console import Console
     from ackproof.rundir.document import write_atomically
     from ackproof_model.explore import PROTOCOLS, USUAL

@@ -64,12 +64,12 @@ class Follower(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A broker's memory, and its files other than the log. `epoch`: broker epoch (incarnation); of its last run while
-    the broker is down.
+    """A broker's memory, and its files other than the log. `epoch`: broker epoch (incarnation); while the broker is
+    down, that of its last run.
 
-    `clean`: it was stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the newest image that
-    it applied; None before the first. `role`: None without a replica, and before the first image.
-    """
+    `clean`: True if the broker was stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the
+    newest image that the broker applied since its start; None: it applied none. `role`: None if the broker applied no
+    image yet, or has no replica."""
 
     up: bool
     epoch: int

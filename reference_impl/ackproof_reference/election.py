@@ -99,12 +99,15 @@ def _eligible(
     unclean_shutdown: tuple[int, ...],
     rules: Rules,
 ) -> tuple[int, ...]:
-    """Return the ELR: while the ISR is below its minimum, the replicas that have left it since it had the minimum,
-    without those in `unclean_shutdown` (maybePopulateTargetElr); else, and without ELR, ().
+    """Return the eligible leader replicas (maybePopulateTargetElr): in assignment order, and last those without a
+    replica.
 
-    The high watermark does not move during that time, so they hold all committed records. With the rule
-    `completes_past_kept`, a reassignment may end while the ISR is below its minimum. A member of the ISR that it has
-    just removed is then in the ELR: Kafka does not check that it still is a replica."""
+    They are the members of the old ISR and ELR (`old`) that are in neither `isr`, the new ISR, nor `unclean_shutdown`.
+    () if the new ISR has its minimum size, or without the rule `elr`. While the ISR is below its minimum the high
+    watermark stays, so the eligible replicas hold all committed records.
+
+    With the rule `completes_past_kept`, a reassignment may end while the ISR is below its minimum. If it removes a
+    member of the old ISR, that broker is in the ELR without a replica: Kafka does not check that."""
     if not rules.elr or len(isr) >= rules.effective_min_isr(len(replicas)):
         return ()
     eligible = {*old.elr, *old.isr} - {*isr, *unclean_shutdown}

@@ -250,9 +250,9 @@ def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
     """Return the index of the record that decides the committed offset (-1: none), and by producer the index of its
     record that waits for a marker.
 
-    An offset of a transaction counts at its commit marker, unless a later record of the key counts already. A tombstone
-    removes the committed offset. The next commit marker after it counts, even if its offset is older.
-    """
+    An offset of a transaction counts at its commit marker, unless a later record counts already. A tombstone removes
+    the committed offset. After a tombstone the next commit marker counts, even if its offset was written before the
+    tombstone."""
     counted = -1
     pending: dict[int, int] = {}
     for place, record in enumerate(records):

@@ -208,13 +208,15 @@ def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rul
 
 
 def _propose_expansion(broker: Broker, follower: int, rules: Rules) -> BrokerAndMessages:
-    """Return the broker, with a proposal that the follower joins the ISR if it has caught up and none is pending
-    (Partition.maybeExpandIsr, on each fetch).
+    """Return the broker, and a proposal that the follower joins the ISR (Partition.maybeExpandIsr, on each fetch).
+    There is none if another proposal is pending, or the follower may not join. It may join if:
 
-    Caught up: it has reached the leader's high watermark, and the start of the leader's epoch, because the true high
-    watermark may be above the one that a new leader knows, up to that start (KIP-320). It must be neither fenced nor
-    stopping (KIP-841), and fetch as the incarnation that the leader's metadata names (KIP-903). Rules can switch off
-    each of these checks but the first."""
+    * It has reached the leader's high watermark, and the start of the leader's epoch (KIP-320). A new leader's high
+      watermark may be below the true one, but the true one is not above that start.
+    * It is neither fenced nor stopping (KIP-841).
+    * It fetches as the incarnation that the leader's metadata names (KIP-903).
+
+    Rules can switch off each check but that of the high watermark."""
     leader, partition = broker.process.role, broker.process.partition
     assert isinstance(leader, Leader)
     if leader.pending is not None or follower in partition.isr or follower not in partition.replicas:
@@ -293,8 +295,8 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMess
 
 
 def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Return the broker after it has applied newer metadata with the same leader and leader epoch, and the messages
-    that follow. Any change of the partition ends a pending ISR proposal. Call this only for a leader."""
+    """Apply newer metadata with the same leader and leader epoch; return the broker, and the answers to producers whose
+    records are now committed. Any change of the partition ends a pending ISR proposal. Call this only for a leader."""
     leader, process = broker.process.role, broker.process
     assert isinstance(leader, Leader)
     if metadata.partition.epoch != process.partition.epoch:

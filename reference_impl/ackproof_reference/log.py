@@ -114,11 +114,11 @@ def begin_epoch(log: Log, epoch: int) -> Log:
 
 
 def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
-    """Return the newest epoch of this log that is not above the given one; `start` of the result is the offset at which
-    that epoch ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
+    """Return the newest epoch of this log that is not above `epoch` (LeaderEpochFileCache.endOffsetFor, KIP-279).
+    `start` of the result is the offset at which that epoch ends.
 
-    If all epochs of this log are newer, the result is the given epoch with the start of the oldest one. If all are
-    older, the log has none, or the given one is UNKNOWN, it is (UNKNOWN, UNKNOWN)."""
+    If all epochs of the log are newer, return `epoch` with the start of the oldest one. Return (UNKNOWN, UNKNOWN) if
+    all are older, if the log has no epochs, or if `epoch` is UNKNOWN."""
     if epoch == UNKNOWN or epoch > log.last_epoch:
         return EpochEntry(UNKNOWN, UNKNOWN)
     if epoch == log.last_epoch:

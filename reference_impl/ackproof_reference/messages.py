@@ -117,8 +117,8 @@ class AskEpochEnd(NamedTuple):
 
 class EpochEnd(NamedTuple):
     """The answer to `AskEpochEnd`. `asked`: the epoch in the request. `end`: the epoch that the leader found
-    (`end_of_epoch`; before KIP-279 `asked`); its `start` is the offset at which that epoch ends. (UNKNOWN,
-    UNKNOWN) if all epochs in the leader's log are older than `asked`."""
+    (`end_of_epoch`); its `start` is the offset at which that epoch ends. Before KIP-279 `end` names the epoch `asked`
+    in place of the found one. `end` is (UNKNOWN, UNKNOWN) if all epochs in the leader's log are older than `asked`."""
 
     follower: int
     leader: int

@@ -36,12 +36,11 @@ class Configuration(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One replica: the configuration that it knows and its log. The log's high watermark is the commit point;
-    later entries are prepared.
+    """One replica: the configuration that it knows and its log. The log's high watermark is the commit point; entries
+    above it are written, but not committed.
 
-    `leased`: False for a primary once a lease of a backup has run out, and for a replica that is no member. `ends`:
-    log end offsets that a primary knows, as (backup, end).
-    """
+    `leased`: for the primary, True until a lease that it holds from a backup runs out. Always True for a backup, False
+    for a replica that is no member. `ends`: log end offsets that a primary knows, as (backup, end)."""
 
     config: Configuration
     log: Log = Log()
@@ -121,7 +120,7 @@ def in_its_place(replica: Replica, own: int) -> Configuration:
 
 def learn(replica: Replica, config: Configuration, own: int) -> Replica:
     """Return replica `own` with a new configuration. If it becomes the primary by that, it begins an epoch without
-    knowledge of the backups' logs. Leases are valid again for a member; any other replica has none."""
+    knowledge of the backups' logs. `Replica.leased` of the result is True if `own` is a member."""
     log = replica.log
     if config.primary == own and replica.config.primary != own:
         log = begin_epoch(log, config.version)

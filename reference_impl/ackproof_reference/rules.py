@@ -272,9 +272,8 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
     """Return the rules of a Kafka release such as "4.3.1" or "3.9-zk": the rules of the newest known release not above
     it.
 
-    `elr` overrides the release's default of `elr` and `unclean_shutdown_detection`; None keeps it. Raises
-    ValueError if `version` is not a release, or is older than all of its mode in `VERSIONS`.
-    """
+    `elr` overrides the release's default of `elr` and `unclean_shutdown_detection`; None keeps it. Raises ValueError if
+    `version` is not a release, or is older than each release in `VERSIONS` with its mode (KRaft or ZooKeeper)."""
     wanted, zookeeper = _parsed(version)
     known = [name for name in VERSIONS if _parsed(name)[0] <= wanted and _parsed(name)[1] is zookeeper]
     if not known:

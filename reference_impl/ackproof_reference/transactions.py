@@ -36,12 +36,13 @@ def check_marker(log: Log, marker: WriteMarker, rules: Rules) -> Error:
     """Return the error with which a log refuses a marker; NONE if it accepts it
     (ProducerAppendInfo.appendEndTxnMarker).
 
-    INVALID_PRODUCER_EPOCH: the producer epoch is older than the newest in this log, or the marker is late.
-    TRANSACTION_COORDINATOR_FENCED (`coordinator_epochs`): an earlier marker is of a newer coordinator.
+    INVALID_PRODUCER_EPOCH: the producer epoch is older than the newest in this log, or the marker ends an earlier
+    transaction than the open one (`strict_markers`). TRANSACTION_COORDINATOR_FENCED (`coordinator_epochs`): a marker in
+    the log is of a newer coordinator.
 
-    A marker of the producer's newest epoch in this log is accepted, also a second time. Exception (`strict_markers`):
-    with `version` 2 the marker of a transaction has the epoch after that of its records. So while a transaction is
-    open, a marker with the epoch of its records is a late one of the transaction before."""
+    With `version` 2, the marker of a transaction has the epoch after that of its records. So while a transaction is
+    open, `strict_markers` refuses a marker with the epoch of that transaction's records. Otherwise a marker of the
+    producer's newest epoch in this log is accepted, also a second time."""
     known = newest_epoch(log, marker.producer)
     open_here = marker.producer in open_transactions(log)
     late = rules.strict_markers and marker.version > 1 and marker.producer_epoch == known and open_here
@@ -144,9 +145,8 @@ class Transaction(NamedTuple):
 def init_producer(transaction: Transaction) -> tuple[Transaction, Error]:
     """Handle InitProducerId: a new epoch fences the previous producer; an open transaction is aborted first.
 
-    Return the transaction and the error for the client. While markers are in flight, also markers of the abort that
-    this request began, the client must repeat the request (CONCURRENT_TRANSACTIONS, here INVALID_TXN_STATE).
-    """
+    Return the transaction and the error for the client. INVALID_TXN_STATE (Kafka: CONCURRENT_TRANSACTIONS): markers are
+    in flight, possibly those of the abort that this request began. The client must repeat the request."""
     if transaction.state in DECIDED:
         return transaction, Error.INVALID_TXN_STATE
     epoch = transaction.epoch + 1

@@ -59,8 +59,8 @@ class AckedRows:
 
     @property
     def missing(self) -> Bools:
-        """Mask of the rows that the audit did not find at their offset, without those that a setting or an
-        administrator removed: the lost and the displaced ones."""
+        """Mask of the lost and the displaced rows: the audit did not find them at their offset, and no setting or
+        administrator removed them."""
         gone: Bools = (self.found != PRESENT) & ~np.isin(self.found, _REMOVED)
         return gone
 

@@ -95,11 +95,15 @@ class Era:
         return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 
     def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
-        """Return the forbidden step if clean successors truncated `count` records acknowledged with acks=all; else
-        None. `old`: their leader epoch. `new`: the epoch that took over their offsets. `offset`: the lowest of these.
+        """Return the forbidden step if a truncation removed records that acks=all had acknowledged. None with another
+        acks setting, or if Kafka allows the truncation.
 
-        Such records are below the high watermark, so clean successors have them, unless a disk lost records.
-        """
+        Such records are below the high watermark, so each leader that is elected from ISR or ELR has them. The
+        truncation is allowed in two cases. A leader after epoch `old`, up to epoch `new`, was not elected cleanly
+        (`LeaderEpoch.clean`). Or a fault may have removed records from its disk.
+
+        `old`: leader epoch of the records. `new`: the epoch that took over their offsets. `offset`: their lowest
+        offset. `count`: their number."""
         between = [one for one in self.leader_epochs if old < one.epoch <= new.epoch]
         acks = self.observed.experiment.workload.producers.acks
         cut = self.observed.cut_before({one.leader for one in between}, new.begin_ns)
@@ -120,12 +124,11 @@ class Era:
     def forbidden_step(
         self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str
     ) -> ForbiddenStep:
-        """Return the forbidden step that acknowledged offsets are in no log, although no later leader can have removed
-        them. `nowhere`: mask of these in `rows`, not empty.
+        """Return the report of a step that the protocol forbids: acknowledged offsets are in no log, although no later
+        leader can have removed them. `nowhere`: mask of the rows with these offsets, not empty.
 
-        `what` and `end` are parts of its sentence: `PARTITION{what}, the first OFFSET of producer P, seq S; {end}`. So
-        `what` begins with `: ` or `, `. `before`: the state before the step, in words.
-        """
+        `what` and `end` are parts of the report's sentence: `PARTITION{what}, the first OFFSET of producer P, seq S;
+        {end}`. So `what` begins with `: ` or `, `. `before`: the partition's state before the step, in words."""
         at = int(np.flatnonzero(nowhere)[0])
         return ForbiddenStep(
             rule=_ABOVE,
@@ -199,8 +202,8 @@ class PastLife:
         )
 
     def forbidden_step(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
-        """Return the forbidden step that acknowledged offsets (mask `nowhere`) were missing in the deleted log,
-        although no leader had truncated them."""
+        """Return the report of a step that the protocol forbids: the deleted log lacked acknowledged offsets, although
+        no leader had truncated them. `nowhere`: mask of the rows with these offsets, not empty."""
         last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
         what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
         led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"
@@ -252,8 +255,10 @@ def _own(of: Sequence[LeaderEpoch]) -> int:
 
 
 def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:
-    """Return the log of this incarnation (`topic_id`) on its last leader; None if that was removed. Another replica's
-    log may be shorter, so none is taken instead."""
+    """Return the log of a deleted incarnation (`topic_id`) on its last leader (`leader`). None unless exactly one of
+    `replicas` is known to be that log. `replicas`: deleted logs that brokers had not removed from disk yet.
+
+    Logs of other replicas are no substitute, because they may be shorter."""
     mine = [one for one in replicas if one.node == leader and topic_id and one.topic_id == topic_id]
     return mine[0] if len(mine) == 1 else None
 
@@ -289,11 +294,12 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Return a mask of the rows that cannot be in the last leader's log, which only grows. Such a row was sent after a
-    row of the mask `sure` with the same or a higher offset had been acknowledged.
+    """Return a mask of the rows whose records cannot be in the last leader's log. That log only grew, so a record that
+    is sent after another one was acknowledged gets a higher offset. A row is in the mask if it was sent after a row of
+    `sure` was acknowledged, and its offset is not higher.
 
-    `sure`: rows that no earlier leader can have appended, acknowledged before the next incarnation was created.
-    """
+    `sure`: mask of the rows that count as records of that log. No earlier leader can have appended them, and they were
+    acknowledged before the next incarnation was created."""
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:

@@ -133,11 +133,11 @@ class _Place:
         return self.era.observed
 
     def _unexplained(self, rows: AckedRows, unexplained: Bools, rot: Sequence[str]) -> None:
-        """Add the lost rows that no step explains to the account: the rows of the mask `unexplained`, and those without
-        an offset.
+        """Add the missing rows that nothing explains to the account: the rows of the mask `unexplained`, and the rows
+        without an offset that are not in `by_interval`.
 
-        If faults damaged files on disk (`rot`: their kinds), they count as not replayed instead.
-        """
+        These rows count as `unexplained`. If faults damaged the partition's files, they count as `not_replayed`. `rot`:
+        kinds of these faults, empty: none."""
         every = self.every
         without = every.missing & (every.offset < 0) & ~self.by_interval
         what = "unexplained"
@@ -152,8 +152,12 @@ class _Place:
         self.account.count(what, every.found[without])
 
     def _settled(self, rows: AckedRows, told: OffsetFates) -> tuple[Bools, Bools]:
-        """Return two masks, of gone and of kept rows. Rows that can be either are decided by the timestamp of the
-        record that is now at their offset, if that is possible."""
+        """Return two masks of `rows`: the record can be gone, and the record can be kept. Gone means removed by a later
+        leader or a deletion. `told`: the fates that times and leader epochs allow.
+
+        For a row with both fates, the timestamp of the record that is now at its offset shows whether that is its own
+        record. An offset that surely holds another row's record does not hold this one. A row that neither decides
+        stays in both masks."""
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept
@@ -199,7 +203,14 @@ class _Place:
     def _deletions(
         self, past: Sequence[PastLife], rows: AckedRows, told: OffsetFates, gone: Bools, kept: Bools
     ) -> None:
-        """Add the deletion of each earlier incarnation to the account, with the rows that were deleted with it."""
+        """Add the deletion of each earlier incarnation (`past`) to the account, with the rows that were deleted with
+        it. Add the incarnation's truncations, too. If its log lacked acknowledged records, and no fault may have cut
+        logs, also add a forbidden step.
+
+        A row counts as deleted with an incarnation that can have had its record and had not truncated it, if the record
+        is gone (`gone`). The row is undecided (`Deletion.either`) if its record can also be kept (`kept`), or another
+        incarnation can have had it. It is undecided, too, if a later leader of the present incarnation can have removed
+        it (`told`)."""
         for one in past:
             others = union([another.held_rows for another in past if another is not one], len(rows))
             mine = one.held_rows & gone

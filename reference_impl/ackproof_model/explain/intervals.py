@@ -90,8 +90,11 @@ def disturbances(
 
 
 def _deletions(lives: Sequence[Life], learns: int) -> Iterator[Disturbance]:
-    """Yield each deletion of the topic as a disturbance. It removes all records of that incarnation, and records that
-    are sent later until the leaders surely know the next incarnation (to the end of the run if there is none)."""
+    """Yield each deletion of the topic as a disturbance. A deletion removes all records of the deleted incarnation. It
+    also removes records that are sent later, until the leaders surely know the next incarnation; without one, until the
+    end of the run.
+
+    `learns`: longest time in ns by which a leader may lag behind the metadata log (`learns_ns`)."""
     for number, life in enumerate(lives):
         if life.removal is not None:
             again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER - learns
@@ -112,9 +115,11 @@ def _elections(
     """Yield each election as a disturbance. Records can be missing if they were sent after the last one that the new
     leader certainly has. Records that were sent once the old leader certainly knew of the new one are not affected.
 
-    Growth of the old leader's log above the new leader's start offset is no evidence. Those records were truncated, and
-    may have waited in queues since long before.
-    """
+    The old leader's log end counts only up to the new leader's start offset. Records above that offset were truncated,
+    and may have waited in queues since long before.
+
+    `log`: log of the present incarnation; None for a deleted one. `learns`: longest time in ns until a deposed leader
+    knows its successor (`learns_ns`)."""
     for old, new in pairwise(reigns):
         start = None
         if log is not None:
@@ -147,13 +152,12 @@ def _appended_ns(
     """Return the latest time, in ns since the run's start, until which the leader of epoch `reign` surely appended all
     that it was sent. Return the begin of that epoch if the samples show no later time.
 
-    `until_ns`: samples after this time are not used. `start`: samples from the first with a log end above this offset
-    on are not used; None: no limit.
+    `until_ns`: samples after this time are not used. `start`: the first sample with a log end above this offset, and
+    all later samples, are not used; None: no limit.
 
     If the sampled log end grows from A to B, the leader appended after it had answered A. A sample shows the broker's
     newest answer, so A may be older than the first sample that shows it. But A was answered after the sample before
-    that one. The time of that earlier sample is returned.
-    """
+    that one. The time of that earlier sample is returned."""
     surely = before = shorter = reign.begin_ns
     ended = -1
     for sample in samples:

@@ -173,10 +173,16 @@ class Outcome:
 def outcome_of(story: Story, forced: Sequence[Forced], run: CaseDir) -> Outcome:
     """Return the outcome of a run of the script. `forced`: the script's steps (`translated`).
 
-    A run is inconclusive if it went wrong before the counterexample's first step or in an unexpected way; if it ended
-    before the script did, without a divergence; or if all steps were done, the audit counts none of the anomaly, and
-    the run's own verdict is INCONCLUSIVE. Raises `BadInput` if all steps were done, and `audit.json` or `verdict.json`
-    is needed and cannot be read."""
+    The first script step after which the brokers differ from the model decides. The outcome is INCONCLUSIVE if that
+    step prepares the counterexample's first state, or did not cause the difference; else DIVERGED. Without such a step
+    it is:
+
+    * INCONCLUSIVE if the run ended before the script did.
+    * HAPPENED if the audit has findings of the class, or does not count the class.
+    * INCONCLUSIVE if the run's own verdict is INCONCLUSIVE.
+    * DIVERGED otherwise.
+
+    Raises `BadInput` if all steps were done, and `audit.json` or `verdict.json` is needed and cannot be read."""
     events, _ = read_timeline(run.timeline)
     steps = [event.what for event in events if isinstance(event.what, ScriptStep)]
     seconds = max((event.t_ns for event in events), default=0) / 1e9

@@ -31,8 +31,8 @@ State = Mapping[str, Hashable]
 
 @dataclass(frozen=True)
 class Story:
-    """A counterexample that the search found. `kind`: class of the finding. `text`: the finding, a sentence.
-    `scope`: the world in which it was found. `way`: its steps. `taken_away`: protections that its rules lack.
+    """A counterexample that the search found. `kind`: class of the finding. `text`: the finding, a sentence. `scope`:
+    size and rules of the model in which it was found. `way`: its steps. `taken_away`: protections that its rules lack.
     """
 
     kind: str
@@ -113,9 +113,10 @@ IMPOSSIBLE: Final = "it is impossible"
 def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[Story, str] | str:
     """Search for a counterexample of an anomaly class in the model of a case; return it with the name of its rules.
 
-    If none is found, return the reason as text: `IMPOSSIBLE` if none exists. The smaller models that the model of the
-    case's first topic contains are searched first, then that model itself. The counterexample is the shortest of the
-    first model that has one. `max_states`: limit of each of these searches; None: the usual limit."""
+    If none is found, return the reason as text: `IMPOSSIBLE` if none exists. The model has one partition of the case's
+    first topic. Models with one broker less (`smaller`) are searched first, then the full model. The counterexample is
+    the shortest of the first model that has one. `max_states`: limit of each of these searches; None: the usual limit.
+    """
     if anomaly not in EXPLORED:
         return f"a rule answers for {anomaly}, and no story"
     (topic, *_) = case.experiment.topic_names()

@@ -199,12 +199,11 @@ class _Translation:
         yield from self._void_entries(changed, after)
 
     def _answer_entries(self, follower: int, before: State, after: State) -> Iterator[Entry]:
-        """Yield the script entry that lets a follower's request reach its leader.
+        """Yield the script entry that lets a follower's request reach its leader. The answer waits at the gate for
+        `_take_entries`. A refusal passes with the request, because the follower only sends its request again.
 
-        The script holds the answer back until `_take_entries` lets it through. A refusal passes at once, because the
-        follower only sends its request again. Yields nothing for an answer about an epoch's end that leaves the
-        follower's log as it is (`_agrees`): the follower's next request is a fetch.
-        """
+        Yield nothing if the answer says where an epoch ends, and the follower has nothing to truncate (`_agrees`). Only
+        the model's follower asks where an epoch ends (before KIP-595). The real one fetches at once."""
         answer = after[f"fetch of broker {follower}"]
         if isinstance(answer, EpochEnd) and self._agrees(before, follower, answer):
             self._agree.add(follower)
@@ -226,9 +225,11 @@ class _Translation:
     def _abandon_entries(
         self, action: Action, changed: dict[str, tuple[Hashable, Hashable]], after: State
     ) -> Iterator[Entry]:
-        """Yield the script entry for a request that its follower has dropped while the script held it back: if the
-        follower still has the same leader, the request passes and is refused. Otherwise yield nothing: the follower has
-        closed the connection."""
+        """Yield the script entry for a request that its follower gave up while the script held it back. If the follower
+        still follows that leader, the entry lets the request pass, and the leader refuses it. Else nothing is yielded,
+        because the follower has closed the connection.
+
+        `changed`: cells that the model's step changes: name → (value before, value after)."""
         was, _ = changed[f"fetch of {action.actor}"]
         if isinstance(was, Fetch | AskEpochEnd) and self._follows(after, action.broker) == was.leader:
             yield {"fetch": action.broker}
@@ -298,15 +299,18 @@ class _Translation:
     # -- what is to be seen -------------------------------------------------------------------------------------
 
     def _expected(self, state: State) -> dict[str, Data]:
-        """Return the part of the model's `state` for which a script step waits: the part that a script can observe on
-        brokers.
+        """Return the part of the model's `state` for which a script step waits: what a script can observe on brokers.
 
-        A broker in `_starting` runs in the model only, and is left out. While there is one, leader, epoch, ISR, ELR,
-        `fenced` and `down` are left out, too. `believed` has the leader epoch that each running leader or follower
-        knows. Brokers in `_ahead` are left out there, because they know more than in the model. `high_watermarks` has
-        leaders of `believed` whose mark has reached the start of their epoch. For the class `diverged` it has all
-        brokers of `believed`.
-        """
+        * `acked`: number of acknowledged records.
+        * `leader`, `epoch`, `isr`, `elr`, `fenced`, `down`: only while no broker is in `_starting`.
+        * `ends`: log end offset by broker.
+        * `believed`: by broker, the leader epoch that a running leader or follower knows. Brokers in `_ahead` are left
+          out, because they know more than in the model.
+        * `high_watermarks`: by broker, of the leaders in `believed` whose high watermark has reached the start of their
+          epoch. For the class `diverged`: of all brokers in `believed`.
+
+        Brokers in `_starting` are left out of every field: they run in the model, and are still down on the real
+        cluster."""
         metadata, client = state["controller"], state["client"]
         assert isinstance(metadata, Metadata) and isinstance(client, Client)
         partition = metadata.partition

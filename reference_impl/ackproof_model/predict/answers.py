@@ -62,8 +62,8 @@ class Answer(Document):
 
 
 class Answers(Document):
-    """The answers for a scope, by anomaly class. `states`: number of distinct states found, in this world and in the
-    smaller ones that it contains. `bound`: limit of that number.
+    """The answers for a scope, by anomaly class. `states`: number of distinct states found, for this scope and for the
+    smaller scopes that it contains (`smaller`). `bound`: limit of that number.
 
     `exhausted`: False if a limit ended the search before every class was decided."""
 
@@ -83,8 +83,8 @@ _known: dict[str, Answers] = {}
 def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
     """Return the answers for a scope, from the cache or by searches, which fill the cache.
 
-    `max_states`: limit of all searches together, in this world and the smaller ones. It is checked after slices of at
-    most 8192 states."""
+    `max_states`: limit of all searches together, for this scope and for the smaller scopes that it contains
+    (`smaller`). It is checked after slices of at most 8192 states."""
     found = remembered(scope, max_states)
     return found if found is not None else _keep(scope, _worked_out(scope, max_states))
 
@@ -143,9 +143,8 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
 
 
 def _key(scope: Scope, bound: int | None) -> str:
-    """Return the cache key of a scope's answers. `bound`: limit of states; None for answers without unknown
-    classes.
-    """
+    """Return the cache key of a scope's answers. `bound`: limit of states with which they were found. None: they decide
+    every class, and so hold for any higher limit too."""
     worlds = [one for one, _ in smaller(scope)]
     return _key_of(f"{EXPLORED}|{scope!r}|{worlds!r}", bound)
 

@@ -303,11 +303,14 @@ def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
 def _explored(rules: GroupRules, found: _Circumstances, max_states: int) -> dict[str, Answer]:
     """Search the model of the group with these incidents, and return the answer for each class.
 
-    A class is possible if a search finds it, and impossible if complete searches do not. It is unknown if only a late
-    request leads to it. It is unknown, too, if only a loss of the offsets log leads to it, and that loss is itself
-    unknown. It is also unknown if the limit ended a search before the class was found. `max_states`: limit for all
-    searches together.
-    """
+    A class is possible if a search finds it, and impossible if complete searches do not. It is unknown in three cases:
+
+    * Only a late request leads to it: a commit that the coordinator takes after a later one. Kafka makes no promise
+      about such commits, because nothing fences them.
+    * Only a loss of the offsets log leads to it, and that loss is itself unknown.
+    * The limit ended a search before the class was found.
+
+    `max_states`: limit for all searches together."""
     plain = found.incidents._replace(late_requests=False, lossy_log=False)
     lossy = plain._replace(lossy_log=True, moves=True)
     every = frozenset(world.CLASSES)

@@ -107,8 +107,9 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
 def _of_the_log(
     case: Case, topic: str, decided: Sequence[MetadataRecord], down: Mapping[int, int]
 ) -> Iterator[Counted]:
-    """Yield (sentence, incidents) of what the metadata log shows: fencings of live brokers, and the ISR shrinks and
-    leader changes that no fencing explains. `down`: number of ends by broker."""
+    """Yield (sentence for the report, incidents) of what the metadata log shows: fencings of live brokers, unclean
+    elections, and the ISR shrinks and leader changes that no fencing or shutdown explains. `down`: number of ends by
+    broker."""
     fencings, changes = _replayed(case, topic, decided)
     for broker, times in sorted(fencings.items()):
         alive = times - down.get(broker, 0)
@@ -131,8 +132,10 @@ def _of_the_log(
 def _replayed(
     case: Case, topic: str, decided: Sequence[MetadataRecord]
 ) -> tuple[Counter[int], dict[int, Incidents]]:
-    """Return two counts from the metadata log: fencings by broker, and by partition of the topic the ISR shrinks and
-    leader changes that they do not explain."""
+    """Return two counts from the metadata log (`decided`): fencings by broker, and incidents by partition of the topic.
+
+    The incidents are unclean elections, and the ISR shrinks and leader changes that no fenced or stopping broker
+    explains."""
     image = Image(case)
     fencings: Counter[int] = Counter()
     changes: dict[int, Incidents] = {}
@@ -157,8 +160,8 @@ def _replayed(
 
 
 def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
-    """Return the ISR shrinks and leader changes in one change of a partition, without those that the `gone` brokers
-    explain."""
+    """Return the incidents in one change of a partition: an unclean election, and the ISR shrinks and the leader change
+    that brokers in `gone` do not explain. `gone`: brokers that are fenced or in controlled shutdown."""
     # Not its epoch: in ZooKeeper mode and before metadata version 3.6 (KAFKA-15021) a shrink itself raises that.
     same_leader = old.leader == new.leader and new.leader not in gone
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]
@@ -171,8 +174,11 @@ def _changed(old: Partition, new: Partition, gone: set[int]) -> Incidents:
 
 
 def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator[Counted]:
-    """Yield (sentence, incidents) of the ISR shrinks and leader changes in samples, less those that the ends of brokers
-    (`downs`: their number) explain."""
+    """Yield (sentence for the report, incidents) for the ISR shrinks and the leader changes that samples show. Leader
+    changes count as fencings (`cuts`).
+
+    For each of the two, the partition with the most counts, less one for each end of a broker. `downs`: number of ends.
+    """
     isr: dict[int, set[int]] = {}
     leader: dict[int, int] = {}
     shrinks: Counter[int] = Counter()

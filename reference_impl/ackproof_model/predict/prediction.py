@@ -55,8 +55,8 @@ _UNACKNOWLEDGED = (
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Limits of a search: the number of distinct states for a scope and the smaller models in it, and the
-    reductions."""
+    """Options of a prediction's searches. `max_states`: limit of distinct states for one scope (size of a model) and
+    the smaller scopes in it together. `reductions`: ways to search fewer states with the same answer."""
 
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
@@ -241,7 +241,8 @@ def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> It
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
-    """Return True if a client's connection may have broken, which any fault can cause."""
+    """Return True if a client's connection may have broken. Any fault can break one: a planned fault of the case, or
+    with `events` (a run's timeline) a fault that they name. So can any incident in `counted`."""
     struck = case.faults if events is None else [event for event in events if event.fault is not None]
     return bool(struck) or any(counted.budget)
 

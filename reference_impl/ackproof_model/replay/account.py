@@ -164,7 +164,7 @@ def plain(partition: Partition) -> str:
 
 
 def state_of(metadata: Metadata) -> str:
-    """Return the state of a partition and the brokers as text: the state before a step."""
+    """Return the state of a partition and of the brokers as text on one line, for `ForbiddenStep.state_before`."""
     brokers = "; ".join(
         f"broker {entry.broker} "
         + ("fenced" if entry.fenced else "in controlled shutdown" if entry.stopping else "active")

@@ -317,9 +317,9 @@ def _find_step(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list
 
 
 def _find_elected(tried: Sequence[Step], old: Partition) -> int:
-    """Return the leader that the reference elects, if none of its steps was observed: the first new leader of
-    its steps.
-    """
+    """Return the leader that the reference elects, if none of its steps (`tried`) leads to the observed state: the
+    first new leader in these steps. Without a new leader: NO_LEADER if a step removes the leader, else the leader of
+    `old`."""
     leaders = [step.partition.leader for step in tried if step.partition.leader != old.leader]
     return next((leader for leader in leaders if leader != NO_LEADER), leaders[0] if leaders else old.leader)
 

@@ -363,13 +363,13 @@ def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
 
 
 def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int) -> int:
-    """Return the time, in ns since the run's start, from which brokers' answers are about incarnation `number`
-    (from 0) of a topic. `lives`: the incarnations of one of its partitions, oldest first.
+    """Return the time, in ns since the run's start, from which brokers' answers are about incarnation `number` (from 0)
+    of a topic. `lives`: the incarnations of one of its partitions, oldest first.
 
-    The fault that recreates a topic is confirmed as healed once every broker shows the new incarnation and its
-    leaders answer for the new logs. Without that confirmation, it takes as long as a broker may lag behind the
-    metadata log (`learns_ns`).
-    """
+    The fault that recreates a topic is confirmed as healed once every broker shows the new incarnation and its leaders
+    answer for the new logs. The result is the time of that confirmation. It is at most `learns_ns` after the creation:
+    the longest time by which a broker can lag behind the metadata log. For incarnation 0 it is the time of the
+    creation."""
     began = lives[number].began_ns
     if number == 0:
         return began

@@ -46,8 +46,8 @@ def replay_samples(observed: Observed, account: Account) -> None:
 def _of_a_life(
     observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
 ) -> Sequence[Sample]:
-    """Return the samples of incarnation `number` of a partition. Samples do not name it, and brokers may report an
-    earlier one for a while: such samples are left out."""
+    """Return the samples of incarnation `number` of a partition. Samples do not name their incarnation. Brokers may
+    report an earlier incarnation for a while; these samples are left out."""
     begin = answered_ns(observed, place[0], lives, number)
     removal = lives[number].removal
     return [
@@ -181,11 +181,14 @@ def _committed(
     current: Sequence[tuple[Sample, Moment]],
     replicas: Sequence[Replica],
 ) -> Iterator[ForbiddenStep]:
-    """Yield a forbidden step for the first epoch that began below a high watermark of an earlier one: with any acks, a
-    leader from the ISR has all records below it. An unclean election between the two excuses an epoch, and so does a
-    fault that may have removed records from a leader's disk.
+    """Yield a forbidden step for the first leader epoch that began below a high watermark sampled in an earlier epoch.
+    A leader that is elected from the ISR has all records below the high watermark, whatever acks is.
 
-    The logs on disk show where an epoch began: each replica has that offset from the leader of the epoch."""
+    An epoch is excused if a leader since that sample was elected uncleanly. It is excused, too, if a fault may have
+    removed records from the disk of such a leader.
+
+    `replicas`: logs on disk, which show where an epoch began: each replica has that offset from the leader of the
+    epoch."""
     told = [sample for sample, _ in current if sample.leader != NO_LEADER]
     for epoch, start in sorted({(entry.epoch, entry.start) for one in replicas for entry in one.epochs}):
         earlier = [sample for sample in told if sample.leader_epoch < epoch]

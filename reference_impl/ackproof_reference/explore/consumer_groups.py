@@ -318,8 +318,9 @@ class _World(CoordinatorSteps):
             yield who, text, self._back(aborted, number), ()
 
     def _back(self, state: WorldState, number: int) -> WorldState:
-        """Return the state in which a member goes back to the committed offset. While it has to wait for that offset,
-        its position is the end of the log."""
+        """Return the state in which a member goes back to the committed offset. Exception (`stable_fetch`): OffsetFetch
+        has to wait for the marker of an open transaction. Then the position is the end of the log, so that the member
+        takes no record."""
         loaded = load_offsets(state.log)
         waits = self.rules.stable_fetch and loaded.pending
         return state.put(number, position=self.records if waits else max(loaded.committed, 0))

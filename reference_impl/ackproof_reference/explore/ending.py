@@ -196,7 +196,10 @@ def _keeps_what_it_holds(client: Client, log: Log, under_way: Hashable) -> bool:
 def _follows_whole(
     leader: int, client: Client, log: Log, process: Process, leaders: Log, leads: Process
 ) -> bool:
-    """Return True unless a broker with a whole log follows a leader whose log is not whole."""
+    """Return False if a broker with a whole log (`_is_whole`) follows a leader whose log is not whole, in that leader's
+    epoch; else True.
+
+    `log`, `process`: log and memory of the follower. `leader`, `leaders`, `leads`: id, log and memory of the leader."""
     role, its = process.role, leads.role
     if not isinstance(role, Follower) or not isinstance(its, Leader):
         return True

@@ -8,19 +8,18 @@ request. Such a step has two outcomes. Either the old request had not been sent;
 be served, and its leader then notes where the follower was. A late request that its leader will always refuse is
 dropped. This requires leaders that fence (`fetch_fencing`) and that never lead in an epoch again after they died
 (`Rules.leads_once`); without one of them it is kept. A late request for the end of an epoch (before KIP-595) changes
-nothing at its leader, so only fetches are late.
+nothing at its leader, so it is kept only without `match_responses`.
 
-A late fetch matters seldom, but it matters. Without `broker_epoch_check` its leader proposes a follower that
-has lost records since that fetch: an invalid ISR that nothing else leads to. With all protections, some
-states with three kills are reached only by late fetches.
+A late fetch matters seldom, but it matters. Without `broker_epoch_check` its leader proposes a follower that has lost
+records since that fetch: an invalid ISR that nothing else leads to. With all protections, some states with three kills
+are reached only by late fetches.
 
-**An answer that changed nothing at its leader is taken at once**; a change that `forgetting.py` drops does
-not count as one. Taking it concerns the follower alone: all other steps between answer and taking are
-possible after both as well. If the follower first takes a step by which it drops the answer, or an invariant
-breaks in between, the request might as well not have been served. This requires followers that drop such
-answers (`match_responses`); without it every answer is kept until it is taken. An answer to a request that
-changed its leader stays in flight, because other steps may depend on that change before the follower has
-taken the answer.
+**An answer that changed nothing at its leader is taken at once**; a change that `forgetting.py` drops does not count as
+one. Taking it concerns the follower alone: all other steps between answer and taking are possible after both as well.
+If the follower first takes a step by which it drops the answer, or an invariant breaks in between, the request might as
+well not have been served. This requires followers that drop such answers (`match_responses`); without it every answer
+is kept until it is taken. An answer to a request that changed its leader stays in flight, because other steps may
+depend on that change before the follower has taken the answer.
 
 A fused step counts as the number of single steps in it, so counterexamples are still the shortest.
 """
@@ -134,8 +133,8 @@ def _no_connection(process: Process, under_way: object) -> Iterator[Move]:
 
 
 def _of_connection(value: object) -> Hashable:
-    """Return the part of a cell that `_no_connection` depends on: "nobody" for a memory without a role, "answer" for an
-    answer in flight. None for another value, with which there is no step."""
+    """Return the part of a cell that `_no_connection` depends on: "nobody" for the memory of a broker without a role,
+    "answer" for an answer in flight. None for any other value: then the group has no step."""
     if isinstance(value, Process):
         return "nobody" if value.role is None else None
     return "answer" if isinstance(value, (Fetched, EpochEnd, Altered)) else None
@@ -258,9 +257,8 @@ def _request(own: int, log: object, process: object) -> Request | None:
 
 
 def _counts(rules: Rules, request: Request) -> bool:
-    """Return True if a late request can have an effect: a fetch changes the leader's progress, or its answer
-    may be taken.
-    """
+    """Return True if a late request can have an effect. A fetch can: its leader notes the follower's log end. A request
+    for the end of an epoch can only without `match_responses`: then its follower takes the answer."""
     return isinstance(request, Fetch) or not rules.match_responses
 
 
@@ -279,8 +277,9 @@ def _requests_after(before: Request | None, after: Request | None, under_way: ob
 
 
 def choices_in_stories(rules: Rules, broker: Broker, fetch: Hashable) -> Iterator[tuple[Broker, Hashable]]:
-    """Yield the values of a broker and its fetch cell in the model with `fusing` that stand for their values in the
-    plain model (`Scope.in_stories`).
+    """Yield each pair (broker, fetch in flight) of the reduced model that can stand for `broker` and `fetch` of the
+    plain model. The reduced model combines the steps of a fetch (`Reductions.fusing`); the plain model does not
+    (`Scope.in_stories`).
 
     * The broker as it is. No request, or one that can have no effect, becomes the broker's next request. Another
       request that it would not send now becomes `Late`. An answer stays in flight.
@@ -315,8 +314,8 @@ def _asking(scope: Scope, own: int, log: Log, process: Process, under_way: Under
 
 
 def _of_asking(value: object) -> Hashable:
-    """Return the part of a cell that the group `asking` depends on: its value, in a tuple. None if a request is in
-    flight, with which there is no step."""
+    """Return the part of a cell that `_asking` depends on: its value, in a tuple because the value may be None. None if
+    a request is in flight: then the group has no step."""
     return None if isinstance(value, (Fetch, AskEpochEnd, Late)) else (value,)
 
 

@@ -43,11 +43,11 @@ def remembered(broker: Broker, scope: Scope) -> Broker:
 
     * The recovery point, if the broker cannot lose power.
     * The clean-shutdown file, if no rule reads it.
-    * In a leader's memory: the start of its epoch once the high watermark has passed it, fetch positions that bound
-      nothing, broker epochs of fetches, and fields of its image that only the controller reads.
+    * In a leader's memory: the start of its epoch once the high watermark has passed it, broker epochs of fetches, and
+      followers' log ends that make no difference (`_leading`). Also the fields of its image that only the controller
+      reads (`_image`).
     * Of a follower's image, all but its own registration. Its role names leader and epoch, and the next image that it
-      applies replaces this one.
-    """
+      applies replaces this one."""
     rules, log, process = scope.rules, broker.log, broker.process
     if not (scope.budget.power_losses and scope.strikes(broker.id)):
         log = log._replace(flushed=log.start)
@@ -68,12 +68,13 @@ def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Le
 
     * The broker epochs of fetches. A leader proposes a follower for the ISR only at a fetch, which names the epoch
       again.
-    * The start of its leader epoch, if the high watermark has passed it: a follower that joins must have reached both.
-      Also, if the rule `expand_from_epoch_start` is off.
+    * The start of its leader epoch, if the high watermark has passed it: a follower that joins the ISR must have
+      reached the high watermark in any case. Without the rule `expand_from_epoch_start`, the start is always dropped.
     * Log ends of replicas that are neither in the ISR nor in a proposed one. They are proposed only at a fetch, which
       names the log end again.
-    * Log ends of other replicas that are not beyond the high watermark. Each of them holds it where it is. If followers
-      may be slow (`Budget.shrinks`), a log end equal to the leader's is kept: such a follower is not slow.
+    * Log ends of other replicas that are not beyond the high watermark: with any of these, the high watermark stays
+      where it is. If followers may be slow (`Budget.shrinks`), a log end equal to the leader's is kept: such a follower
+      is not slow.
 
     Log ends are dropped only if the controller refuses a proposal that its leader gave up (`partition_epoch_check`, or
     the conditional write in ZooKeeper). Also, leaders must keep nothing from before they were deposed
@@ -105,8 +106,8 @@ def _image(process: Process, leader: Leader, own: int, rules: Rules) -> Metadata
     Kept are the partition without the fields that only the controller reads, the leader's incarnation, and the other
     brokers' registrations. Without the rule `fencing`, only their incarnations are kept.
 
-    A broker outside of the ISR, present or proposed, that is fenced or stopping becomes a fenced one without
-    incarnation. It may not join, whatever its incarnation, until a newer image says otherwise."""
+    A fenced or stopping broker in neither the present ISR nor a proposed one may not join until a newer image says
+    otherwise. That does not depend on its incarnation, so it is kept as a fenced broker without one."""
     image, partition = process.image, process.partition
     members = {*partition.isr, *(leader.pending or ())}
 

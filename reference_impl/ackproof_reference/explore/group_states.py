@@ -44,7 +44,9 @@ class GroupIncidents(NamedTuple):
 class Stage(IntEnum):
     """Progress of a member with one record, through getting, processing and committing it; IDLE has no such record.
 
-    In COMMITTED, the record is the one at the member's position; in the other stages, the one before that position."""
+    A member's position moves past a record when it gets the record, so the record is the one before the position.
+    Exception: COMMITTED, where the member commits first (`CommitMode.BEFORE`), and its position moves when it processes
+    the record."""
 
     IDLE = 0
     """The member is between two records."""

@@ -200,14 +200,15 @@ def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Proc
 
 
 def starts_unnoticed(scope: Scope, own: int, metadata: Metadata) -> bool:
-    """Return True if the search may put off the registration of the fenced broker `own`, and take it in one step
-    with what the broker learns next (reduction `fusing`). `metadata`: the controller's.
+    """Return True if the search may take two steps as one: the registration of the fenced broker `own`, and the step in
+    which it learns its role. That changes no answer. `metadata`: the controller's.
 
-    That changes no answer if the rules permit it and the broker is a replica, but not the leader and in neither
-    ISR nor ELR: until it has learned its role it can only die again, and no other step depends on when it
-    registered. The side effects of registering (the broker is no longer stopping, its clean-shutdown file is
-    removed) happen in that joint step.
-    """
+    It requires the reduction `fusing`, and the rules `fencing`, `checkpointed_at_once` and `leads_once`. The broker
+    must be a replica, but neither the leader nor in ISR or ELR. Until such a broker has learned its role it can only
+    die again, and no other step depends on when it registered.
+
+    The side effects of registering happen in the combined step: the broker is no longer stopping, and its
+    clean-shutdown file is removed."""
     rules, partition = scope.rules, metadata.partition
     # Fenced brokers join no ISR, checkpoints are not older a second time, and no leader is elected while it is fenced.
     if not (scope.reductions.fusing and rules.fencing and rules.checkpointed_at_once and rules.leads_once):
@@ -240,10 +241,10 @@ def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
     """Yield the steps in which a controller fails in the middle of a decision about a broker.
 
-    The first records of the decision are committed, the others never are. Nobody learns of them, and the broker gets no
-    answer. In KRaft that happens to decisions about many partitions (ControllerResult.of). A decision in one record or
-    one batch (atomicOf), such as an ISR change, an election or a registration, is committed as a whole or not at all.
-    """
+    The first records of the decision are committed, the others never are. No broker learns of those others, and a
+    broker that asked for the decision gets no answer. In KRaft that happens to decisions about many partitions
+    (ControllerResult.of). A decision in one record or one batch (atomicOf) is committed as a whole or not at all. Such
+    are ISR changes, elections and registrations."""
     if not budget.failovers:
         return
     name, registered = f"broker {own}", metadata.registration(own)

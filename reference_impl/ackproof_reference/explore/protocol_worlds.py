@@ -123,7 +123,8 @@ def _own_server_moves(
 def _server_pair_moves(
     rules: QuorumRules, own: int, its: int, servers: int, observed: Observed, one: Server, other: Server
 ) -> Iterator[Move]:
-    """Yield the moves in which server `one` asks `other` for its vote or, if `other` leads, for entries."""
+    """Yield the moves in which server `one` asks `other` for its vote or, if `other` leads, for entries. `own`, `its`:
+    ids of `one` and `other`. `servers`: number of voters."""
     name, to = f"server {own}", f"server {its}"
     if one.votes and its not in one.votes:
         voter, granted = vote(other, one, own, rules)
@@ -204,9 +205,8 @@ def _replica_pair_moves(
     one: Replica,
     other: Replica,
 ) -> Iterator[Move]:
-    """Yield the moves in which replica `one` replicates from `other`, or suspects it and proposes a
-    configuration.
-    """
+    """Yield the moves in which replica `one` replicates from `other`, or suspects it and proposes a configuration.
+    `own`, `its`: ids of `one` and `other`."""
     name, to = f"replica {own}", f"replica {its}"
     backs_up = one.config.primary == its and own in one.config.members
     if backs_up and one.config == other.config and other.config.primary == its:
@@ -279,8 +279,9 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """Yield a finding if there is no controller, and no broker with a live session has a notification of that
-    to handle. Nobody would then start an election, because a dead broker may never return."""
+    """Check that a broker learns of a missing controller. Yield a finding if there is no controller, and no broker with
+    a live session has a notification of that to handle. Nobody would then start an election, because a dead broker may
+    never return. `left` is not used."""
     del left
     told = [members[broker].fired for broker in ensemble.sessions]
     if ensemble.controller == NOBODY and told and not any(told):

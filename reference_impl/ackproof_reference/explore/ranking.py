@@ -208,9 +208,9 @@ class Admission:
         return state if self._ranks is None else self._ranks.rank(state)
 
     def admits(self, state: int, seen: dict[int, int]) -> bool:
-        """Return True if the search must keep a new packed state; False if an end holds, or if `seen` has the
-        same state with at least its budget. `seen`: visited states, each with its parent.
-        """
+        """Return True if the search must keep a new packed state. False if the state fulfils an end of the search
+        (`Model.ends`), or if `seen` has the same state with at least its budget. `seen`: visited states, each with its
+        parent."""
         for conditions in self._ends:
             for mask, memo, one in conditions:
                 key = state & mask
@@ -230,8 +230,9 @@ class Admission:
 
 
 class Spare(dict[int, tuple[int, ...]]):
-    """Cache: budget counters of a packed state (`state & mask`) → numbers. Adding one of them to the state gives the
-    same state with more budget left; together they give all such states."""
+    """Cache for the question whether a state with more budget was found. Key: the budget counters of a packed state
+    (`state & mask`). Value: the numbers to add to the state to get each state that differs only in having more budget
+    left."""
 
     def __init__(self, cells: Cells) -> None:
         super().__init__()

@@ -163,6 +163,6 @@ def broker_of(cell: int) -> int:
 
 
 def memory_row(broker: int) -> str:
-    """Return the name of a row (`Group.row`) for groups that read no other broker than this one. Groups with the same
-    row are looked up together."""
+    """Return the name of a cache of steps (`Group.row`), for groups of steps that read no other broker's cells than
+    this one's. Groups with the same name are looked up together."""
     return f"broker {broker}"

@@ -275,10 +275,10 @@ class Search:
         following: int,
         ahead: list[list[tuple[int, int]]],
     ) -> None:
-        """Restore a search from its packed `states`, in the order in which they were found. `places`: for each of them
-        the index of its parent in `states`. The last `following` states are the next level. The `this` states before
-        these are the present level; of a saved search, only those that are not visited yet. `ahead`: states of later
-        levels (`Search.ahead`)."""
+        """Restore a search from its packed `states`, in the order in which they were found. `places`: for each state,
+        the index of its parent. `following`: number of the last states, which are the next level. `this`: number of the
+        states before them, which are the present level; after `load` only those that are not visited yet. `ahead`:
+        states of later levels (`Search.ahead`)."""
         self.ahead = ahead
         self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
         self.level = states[len(states) - following - this : len(states) - following]

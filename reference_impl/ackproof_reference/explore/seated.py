@@ -101,8 +101,9 @@ _UNSEATS = (
 
 
 def seats(scope: Scope) -> Iterator[End]:
-    """Yield the ends that rule out lost and vanished records, because one leader keeps leading: one end for each broker
-    as the named leader, and one for a state without a leader (module docstring).
+    """Yield the ends of a search (`End`) that rule out lost and vanished records, because one leader keeps leading.
+    Each broker has one end, for states in which the controller names it as leader. One more end is for states without a
+    leader (module docstring).
 
     Yield nothing for acks=0, or without the reduction `fusing`. For releases before KIP-101, the end without a leader
     is left out."""
@@ -209,12 +210,13 @@ def _cannot_harm(
 
 
 def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | None:
-    """Return the highest offset that the high watermark of a broker that believes it leads can reach; None:
-    unbounded.
+    """Return the highest offset to which a broker that believes that it leads can raise its high watermark, until
+    broker `own` fetches again. None: there is no bound. UNKNOWN: it cannot rise, because the ISR is below
+    min.insync.replicas.
 
-    UNKNOWN: it cannot rise, because the ISR is below min.insync.replicas. While `own` is in the ISR, the
-    bound is its last fetch offset.
-    """
+    The bound is the last fetch offset of `own` that the broker knows. It requires the rule `maximal_isr`, and `own` in
+    the ISR, also in one that `proposal` brings. `memory`, `proposal`: memory of that broker, and its AlterPartition in
+    flight."""
     assert isinstance(memory.role, Leader)
     partition, most = memory.partition, UNKNOWN
     known = {one.replica: one.end for one in memory.role.progress}
@@ -229,7 +231,7 @@ def _most(rules: Rules, own: int, memory: Process, proposal: Hashable) -> int | 
 
 
 def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
-    """Return True if a broker may lose records by following another one before it learns that it leads."""
+    """Return True if `broker` may lose records while it follows `other`, before it learns that it leads itself."""
     role, leader = broker.process.role, other.process.role
     if not isinstance(role, Follower) or role.leader != other.id:
         return False
@@ -277,8 +279,8 @@ def may_lead_next(rules: Rules, own: int, partition: Partition) -> bool:
 
 
 def _next_holds(scope: Scope, own: int, client: Client, metadata: Metadata, log: Log) -> bool:
-    """Return True if a broker cannot become leader, or its log has all acknowledged and read records. False during a
-    reassignment, and after the named leader was asked to stop."""
+    """Return True if broker `own` cannot become leader, or its log has all acknowledged and read records. False during
+    a reassignment, and if the leader that `metadata` names, if any, is in controlled shutdown."""
     partition = metadata.partition
     asked_to_go = partition.leader != NO_LEADER and metadata.registration(partition.leader).stopping
     if is_reassigned(partition) or asked_to_go:

@@ -278,10 +278,10 @@ class Tables:
         return found
 
     def _freeze(self, steps: Mapping[int, _Sorted]) -> Steps:
-        """Return the form of `steps` that is cached (`Steps`). `steps`: by the number of steps that each counts as
-        (`Group.steps`).
+        """Convert steps to the tuple that is cached for them (`Steps`). `steps`: by the length of the steps in a
+        counterexample (`Group.steps`).
 
-        To save memory, equal results share one object if all their steps count as one and no group with `at_once` may
+        To save memory, equal results share one object if all their steps have length 1 and no group with `at_once` may
         act after them."""
         sorted_ = {count: self._sorted(*one) for count, one in sorted(steps.items())}
         plain, unsettled = sorted_.pop(1, ((), ()))
@@ -294,12 +294,11 @@ class Tables:
     def _sorted(
         self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]
     ) -> tuple[tuple[int, ...], Unsettled]:
-        """Separate steps, given as differences, by whether a group with `at_once` may act after them.
+        """Return two parts of `Steps` for steps of the same length. First the differences after which no group with
+        `at_once` may act. Then the other differences, one tuple for each combination of groups that may act after them.
 
-        `plain`: steps after which none may act; it is extended by such steps of `steps`. `steps`: by difference, the
-        groups that may act after it. Return all steps after which none may act; and the other steps, one tuple of
-        differences for each combination of groups. Steps of `steps` that change nothing (difference 0) are left out.
-        Equal tuples share one object."""
+        `plain`: differences of the first part; those of `steps` without groups are added to it. `steps`: difference →
+        groups that may act after it; the difference 0 is left out. Equal tuples share one object."""
         by: dict[tuple[int, ...], list[int]] = {}
         for difference, at_once in steps.items():
             if difference and at_once:

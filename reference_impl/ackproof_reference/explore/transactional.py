@@ -49,7 +49,8 @@ _MOST = 10
 
 
 class Bounds(NamedTuple):
-    """Bounds of the model of transactions: how many moves of the coordinator and repeated markers may still happen."""
+    """Bounds of the model of transactions: how often the coordinator may move to another broker, and how many markers
+    may arrive a second time."""
 
     moves: int = 0
     """Number of times that the coordinator may move to another broker without the old one learning of it."""
@@ -163,10 +164,12 @@ def _asks(
     text: str,
     then: Callable[[Transaction], _App],
 ) -> Iterator[Move]:
-    """Yield the step in which a client asks the coordinator (`ask`: the coordinator's step). If it is granted, `then`
-    gives the client's next state; otherwise the client may be fenced.
+    """Yield the steps in which a client sends a request to the coordinator. `ask`: applies the request to a
+    coordinator's state; returns its new state and the error. `text`: the request in words.
 
-    A deposed coordinator (`old`) grants only requests for which it need not write to its log."""
+    If the request is granted, `then` returns the client's next state for the coordinator's state. After PRODUCER_FENCED
+    the client ends. After another error there is no step. A deposed coordinator (`old`) grants only requests for which
+    it need not write to its log."""
     name = f"client {number}"
     after, error = ask(coordinator)
     if error is Error.NONE:

@@ -85,7 +85,10 @@ _MOST_BETWEEN = 8
 
 class Retelling:
     """Function that converts a path of the reduced model into a path of the plain model, whose single steps a reader
-    can follow."""
+    can follow.
+
+    The reduced model merges states and combines steps (`Scope.reductions`). The plain model takes every step singly
+    (`Scope.in_stories`)."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -114,11 +117,11 @@ class Retelling:
         return told
 
     def _walk(self, told: list[StoryLine], here: Row, before: Row, after: Row, broken: set[str]) -> Row:
-        """Append to `told` the shortest sequence of plain steps from `here` to a plain state with the reduced form
-        `after` (`images`). Return that state, which also breaks the invariants in `broken`.
+        """Append to `told` the shortest sequence of plain steps from `here` to a plain state for which `after` can
+        stand (`images`). That state must also break the invariants in `broken`. Return it.
 
-        `before`, `after`: neighbours on the path of the reduced model; `before` is a reduced form of `here`. The plain
-        states in between have the reduced form `before` too, or a broker in them has just started. Raises
+        `here`: a state of the plain model. `before`, `after`: neighbours on the path of the reduced model; `before` can
+        stand for `here`. In between, `before` can stand for each plain state, or a broker has just started. Raises
         AssertionError if there is no such sequence of at most `_MOST_BETWEEN` steps."""
         if after in self.images(here) and broken <= _broken(self.full, here):
             return here
@@ -195,8 +198,9 @@ class Retelling:
 
 
 def settled(model: Model, row: Row) -> Row:
-    """Return a state after each group whose steps are taken `at_once` has taken its step, in the order of the
-    groups."""
+    """Return the state that the search keeps in place of `row`: after all steps that are taken at once, in the order of
+    their groups. Such a step, for example the removal of a message without effect, follows at once on the step that
+    makes it possible (`Group.at_once`)."""
     for group in model.groups:
         if group.at_once is not None and group.moves is not None:
             for _, new in group.moves(*(row[cell] for cell in group.cells)):
@@ -205,7 +209,9 @@ def settled(model: Model, row: Row) -> Row:
 
 
 def _rank_row(row: Row) -> Row:
-    """Return a state with ranks in place of epochs; the same state if each epoch equals its rank."""
+    """Return a state with each epoch replaced by its rank among the state's epochs of the same kind (`ranking.py`). So
+    states that differ only in the values of epochs, not in their order, become equal. The same state if each epoch
+    equals its rank."""
     bits = 0
     for cell, value in enumerate(row):
         bits |= occurring_epochs(cell, value)
