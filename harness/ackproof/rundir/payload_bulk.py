@@ -140,8 +140,6 @@ class Decoded:
 class BulkDecoder:
     """Decodes lists of values of one run, with the same result as `payload.decode` for every value.
 
-    Either all values of a list must be JSON (`payload.wrap`) or none; tombstones (None) may be among them. The first
-    value that is not None decides. In a mixed list that begins with a plain value, JSON values may get no identity.
     `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: '', these names, and
     other names seen so far.
     """
@@ -165,9 +163,16 @@ class BulkDecoder:
     def __call__(self, values: Sequence[bytes | None]) -> Decoded:
         """Return the identities of these values. Values of the same length are decoded together in numpy, and one by
         one if there are few of them."""
-        count = len(values)
         if next((value for value in values if value is not None), b"").startswith(JSON_FRONT):
             values = list(map(unwrap, values))
+        decoded = self._decode(values)
+        unknown = (values[at] for at in np.flatnonzero(decoded.producer < 0).tolist())
+        if any(value.startswith(JSON_FRONT) for value in unknown if value is not None):
+            return self._decode(list(map(unwrap, values)))
+        return decoded
+
+    def _decode(self, values: Sequence[bytes | None]) -> Decoded:
+        count = len(values)
         try:
             sizes = set(map(len, values))  # type: ignore[arg-type]
         except TypeError:  # a None among them

@@ -122,8 +122,11 @@ def test_a_value_is_as_long_as_it_is_to_be_and_never_too_short(topic: str) -> No
         encoder(RUN, 1, topic, 0, least - 1)
 
 
+@pytest.mark.parametrize("first", [None, b"written by another program"])
 @pytest.mark.parametrize("values", [40, 3])
-def test_json_after_a_tombstone(values: int) -> None:
+def test_json_after_a_tombstone_or_a_plain_value(values: int, first: bytes | None) -> None:
     encode = encoder(RUN, 7, "o", 0, smallest_size("o"))
-    found = BulkDecoder(RUN, ["o"])([None, *(wrap(encode(number), "/text", "x") for number in range(values))])
+    found = BulkDecoder(RUN, ["o"])(
+        [first, *(wrap(encode(number), "/text", "x") for number in range(values))]
+    )
     assert found.seq.tolist() == [-1, *range(values)]

@@ -56,7 +56,8 @@ def _of_a_class(facts: Facts, found: ClassExplained) -> Iterator[Opinion]:
         )
     if found.not_replayed:
         yield _not_judged(
-            f"{found.not_replayed} of {found.count} {name} are on partitions that were not replayed"
+            f"{found.not_replayed} of {found.count} {name} are on partitions that were not replayed, or whose files on "
+            "disk a fault damaged"
         )
     if found.by_interval and facts.case.experiment.workload.producers.acks == "all":
         yield _not_judged(
