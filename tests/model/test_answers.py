@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.rundir.model import Chance
 from ackproof_model.predict import answers as place
-from ackproof_model.predict.answers import Answers, answers, ask_ahead, remembered, smaller
+from ackproof_model.predict.answers import Answers, answers, ask_ahead, cached, remembered, smaller
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.rules import rules_of
 
@@ -53,6 +53,21 @@ def test_what_is_unknown_at_one_bound_is_asked_anew_at_another(monkeypatch: pyte
     assert answers(ONE_KILL, max_states=20_000).settled
     _forget(monkeypatch)
     assert answers(ONE_KILL, max_states=10) == few
+
+
+def test_a_complete_search_answers_only_for_bounds_that_it_stays_below() -> None:
+    asked = []
+
+    def search(bound: int) -> Answers:
+        asked.append(bound)
+        return Answers(classes={}, states=500, exhausted=bound > 500, bound=bound)
+
+    found = [
+        cached("a question", bound, lambda bound=bound: search(bound)).exhausted
+        for bound in (600, 900, 501, 400, 600)
+    ]
+    assert found == [True, True, True, False, True]
+    assert asked == [600, 400]
 
 
 def test_several_are_worked_out_at_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
