@@ -32,8 +32,9 @@ Totals: TypeAlias = Counter[str]
 
 
 class BucketRows:
-    """Rows by stream of one bucket (all ledger rows of one partition in one directory), or of a range of it. A stream
-    is `produced` or a phase of reading (`final`, `live`, …). A stream without rows is an empty table."""
+    """Ledger rows of one bucket (all rows of one partition in one directory), by stream. For a large bucket they may be
+    limited to a range of one key: read_seq, seq, time or offset (`planning.KeyRange`). A stream is `produced` or a
+    phase of reading (`final`, `live`, …). A stream without rows is an empty table."""
 
     def __init__(self) -> None:
         self._held: dict[Stream, list[Rows]] = defaultdict(list)
@@ -49,8 +50,8 @@ class BucketRows:
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """Reads of a bucket (all rows of one partition), or of a range of it, each compared with the previous read of the
-    same reader.
+    """Reads of a bucket (all rows of one partition), or of a range of its read_seq. Each is compared with the previous
+    read of the same reader.
 
     `walks`: result of the comparison for each stream of reads (`final`, `live`, …). `totals`: numbers of reads of live
     readers, of the final read and of the final read at read_committed, by their names in `audit.json`. `contents`: sums
@@ -92,8 +93,8 @@ def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], finding
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
-    """Return the numbers of produced rows by outcome, and of those that belong to transactions. Call it after the pass
-    over identities, which fills `commits` with the transactions."""
+    """Return the numbers of produced rows by outcome, and of those that belong to transactions. Call it after
+    `audit_identities`, which counts the rows in transactions in `commits`."""
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Counter(
         produced=len(produced),

@@ -35,10 +35,14 @@ _LEFT: Final = -1
 def audit_commits(
     of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
-    """Find commits that the coordinator lost, or accepted wrongly. Return the numbers of commits that were `accepted`,
-    `refused` and `unknown` (fields of `GroupCounts`). `rows`: the group's commits for this partition (schema
-    `COMMITTED`). `every_event`: membership events of all partitions. `log`: the group's records in
-    `__consumer_offsets`. Raises OSError if the findings cannot be written."""
+    """Audit the commits of a group for one partition, and add the findings to `of.findings`. A finding is a commit that
+    was accepted and then lost, or after which the committed offset went back. So is a commit that was accepted although
+    its generation or member epoch was over.
+
+    Return the numbers of commits that were `accepted`, `refused` and `unknown` (fields of `GroupCounts`). `rows`: the
+    commits (schema `COMMITTED`). `every_event`: membership events of all partitions. `log`: the group's records in
+    `__consumer_offsets`. Raises OSError if the findings cannot be written.
+    """
     accepted = rows.take(rows["result"] == CommitResult.ACCEPTED)
     if of.counts(Anomaly.LOST_COMMIT):
         lost = _find_lost(accepted, log.rows(of.place))
@@ -76,13 +80,13 @@ def _find_lost(accepted: Rows, log: Rows) -> list[int]:
 def _find_zombies(
     of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index in `rows`, end of the finding's text) of each commit that the coordinator should have refused: its
-    generation or member epoch was over. `events`: membership events of all partitions.
+    """Yield (index in `rows`, end of the finding's text) of each commit whose generation or member epoch was over. The
+    coordinator should have refused it. `events`: membership events of all partitions.
 
-    A commit without a transaction is taken to have the generation that its member reports after the answer. If the
-    generation fell during the call, the commit is not judged.
+    A commit without a transaction is taken to carry the generation that its member reports after the answer
+    (`generation_after`). If that is lower than the generation before the call, the commit is not judged.
 
-    A Java member of a classic group commits with its new generation from its SyncGroup response on, and reports this
+    A Java member of a classic group commits with its new generation from its SyncGroup response on. It reports this
     generation only in its next poll (ConsumerCoordinator.onJoinComplete). So a commit without a transaction is no
     finding if the member's next assignment has the generation that was in force at the commit.
     """
@@ -160,11 +164,12 @@ def _find_epochs_over(
 def _may_commit(
     place: TopicPartition, name: str, log: GroupLog, number: int, position: int, sent: int
 ) -> bool:
-    """Return True if Kafka 4.3 accepts a commit of member `name` with an older epoch (`sent`): it is not older than the
-    epoch in which the member got the partition. `position`: log offset of the commit.
+    """Return True if Kafka 4.3 accepts a commit of member `name` with `sent`, an older epoch than its own: `sent` is
+    not below the epoch in which the member got the partition `place`. `position`: log offset of the commit. `number`:
+    index in `log.members[name]` of the member's last record before `position`.
 
-    The log does not show partitions that a member has yet to revoke. So a partition that it lost counts as its own
-    until another member has it. `number`: index of the member's last record before `position`.
+    A member may commit for a partition that it has yet to revoke, and its records may lack this partition. So a lost
+    partition counts as the member's own until a record assigns it to another member.
     """
     epochs = log.members[name]
     last = next((epoch for epoch in epochs[number::-1] if place in epoch.assigned), None)
@@ -233,8 +238,14 @@ def _list_observations(events: Sequence[Event]) -> Iterator[_Observation]:
 def _find_by_log(
     accepted: Rows, log: Rows, observed: Sequence[_Observation], resets: Sequence[tuple[int, int]]
 ) -> list[Regression]:
-    """Return each time that the committed offset went back, by the order of the log. `log`: records in force, in order.
-    `resets`: (time, new offset) of each reset."""
+    """Return each time that the committed offset went back, by the order of the log. `log`: commits and removals in one
+    replica's log, without those of aborted or unfinished transactions (`GroupLog.effective`).
+
+    The offset went back if an accepted commit is below the accepted commit just before it in the log. A position reset
+    between the two explains that; `resets` has (time, new offset) of each. So do overlapping calls of one member. The
+    offset also went back if the coordinator returned a lower one (`observed`). A later record with the returned offset
+    explains that, if its commit began before the answer.
+    """
     commit, first, offset = _order_commits(accepted, log)
     if not first.any():
         return []
@@ -267,12 +278,11 @@ def _is_explained(resets: Sequence[tuple[int, int]], offset: int, since: int, un
 
 
 def _order_commits(accepted: Rows, log: Rows) -> tuple[Ints, Bools, Ints]:
-    """Return accepted commits and records of `log` in the order of the log, as three parallel arrays. They have the
-    index of the accepted commit (-1: another wrote the record), True at the first record of this commit, and the
-    committed offset.
+    """Merge the records of `log`, and the accepted commits that `log` lacks, in the order of the log. Return three
+    parallel arrays: the index in `accepted` of the commit (-1: no accepted commit wrote the record), True at the first
+    record of each accepted commit, and the committed offset.
 
-    An accepted commit that `log` lacks has an element too. It follows the last record whose commit was answered before
-    it began.
+    A commit that `log` lacks follows the last record whose commit was answered before the missing commit began.
     """
     commit = find_commits(accepted, log)
     known = np.flatnonzero(commit >= 0)[::-1]

@@ -56,10 +56,11 @@ _OF_LEDGER: Final[Mapping[str, tuple[Anomaly, ...]]] = {
 
 @dataclass
 class ExaminedGroup:
-    """A group with its files. `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose
-    statistics are not trusted. `counted`: classes that can be counted; `reasons`: why others cannot. `broken`: parts of
-    its ledgers that are missing or cannot be read, so the audit is incomplete. `digests`: SHA-256 of each part, by its
-    path in the run directory. `partitions`: number of partitions of its input."""
+    """A consumer group of an audited directory: the files about it, and the anomaly classes that they allow to count.
+    `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose statistics are not
+    trusted. `counted`: classes that can be counted; `reasons`: why others cannot. `broken`: parts of its ledgers that
+    are missing or cannot be read, so the audit is incomplete. `digests`: SHA-256 of each part, by its path in the run
+    directory. `partitions`: number of partitions of its input."""
 
     case: CaseDir
     file: GroupsFile
@@ -73,7 +74,8 @@ class ExaminedGroup:
     partitions: int = 0
 
     def count(self, counted: Tally) -> GroupCounts:
-        """Return the counts of this group, taken from the counts of its directory (`counted`)."""
+        """Return the entry of this group in `audit.json`: its findings by class, its other numbers, and why some
+        classes were not counted. `counted`: sums over all units of the directory, which has the numbers by group."""
         group = self.sources.plan.group
         numbers = counted.groups.get(group, Counter())
         names = GroupCounts.model_fields.keys() - {"group", "counts", "reasons"}
@@ -214,8 +216,8 @@ def examine_groups(
 
 
 def _row_group(number: int, footer: Footer, trusted: bool) -> RowGroup:
-    """Return row group `number` with the spans and the topic of its footer; without them if the statistics are not
-    trusted, so that it may have any rows."""
+    """Return row group `number` with the spans and the topic of its footer. If the statistics are not trusted, both are
+    unknown, so that the row group is read in any case."""
     numbers = footer.numbers if trusted else {}
     spans = {
         key: (int(numbers[key][0]), int(numbers[key][1])) for key in ("partition", "seq") if key in numbers
@@ -237,10 +239,11 @@ def _find_finals(ledger: Ledger, plan: GroupPlan) -> Iterator[Piece]:
 
 
 def plan_group(group: ExaminedGroup, limits: Limits) -> list[GroupUnit]:
-    """Return the units of work for one group; none if no class can be counted. A small group is a single unit.
+    """Return the units of work for one group; none if its files allow to count no anomaly class. A group of at most
+    `limits.whole_rows` rows is a single unit.
 
-    For a large one, some units have its deliveries and commits, and others its output. A partition's deliveries and
-    commits are in the same unit.
+    A larger group has units of two kinds. Some audit deliveries and commits, each for a set of partitions; others audit
+    the output, each for a range of seqs.
     """
     sources = group.sources
     if not sources.counted:

@@ -210,9 +210,10 @@ class GroupPartition:
     def find_passed(self, offset: Ints, fork: int = GREATEST) -> Bools:
         """Return a mask: True for each offset that a position reset of a member skipped.
 
-        A forward reset skips the offsets from the old to the new position. A backward reset follows a truncation. It
-        skips the records that replaced truncated ones below the new position: the offsets from `fork` up to it. `fork`:
-        first offset at which a member got another record than the log has now; by default there is none.
+        A forward reset skips the offsets from the old position up to the new one. A backward reset follows a
+        truncation, after which new records took the offsets from `fork` on. It skips those from `fork` up to the new
+        position. `fork`: first offset at which a member got another record than the log has now; by default there is
+        none.
         """
         passed = np.zeros(len(offset), np.bool_)
         for event in self.events:

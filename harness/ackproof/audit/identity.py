@@ -56,9 +56,10 @@ class RangeReads:
     """Reads with which the produced records of a range of identities (producer, seq) are compared.
 
     `final`, `committed`: the final read at read_uncommitted and at read_committed. `live`: rows of live readers at both
-    isolation levels; empty in a range of a hot bucket (one that is cut into ranges), where nothing is removed.
-    `committed_live`: rows of live readers at read_committed. `gaps`, `committed_gaps`: offsets that live readers
-    skipped (`offsets.GAPS`) at read_uncommitted and at read_committed.
+    isolation levels, which serve to find removed records. It is empty for a range of a hot bucket: a bucket whose
+    records may have been removed is never cut into ranges. `committed_live`: rows of live readers at read_committed.
+    `gaps`, `committed_gaps`: offsets that live readers skipped (`offsets.GAPS`) at read_uncommitted and at
+    read_committed.
     """
 
     final: Rows
@@ -176,10 +177,11 @@ def audit_identities(
 def _find_visible(
     match: _ProducedMatch, fates: TransactionFates, reads: RangeReads, commits: CommitAudit
 ) -> Bools:
-    """Return a mask: True for each produced record that the final read at read_committed got.
+    """Return a mask: True for each produced record that the final read at read_committed got intact.
 
-    Adds findings about reads at read_committed, final and live, to those of `commits`. Raises OSError if the findings
-    cannot be written.
+    Also add findings for reads at read_committed, final and live, of records of aborted transactions. Reads before the
+    commit of the transaction was requested are findings too (`CommitAudit.reads`). `fates`: outcome of each produced
+    record's transaction. Raises OSError if the findings cannot be written.
     """
     visible = np.zeros(len(match.produced), dtype=np.bool_)
     for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
@@ -317,7 +319,8 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the lowest offset among the later rows of its group and the element of its group in `last`.
+    """Return for each row the lowest of the offsets of the later rows in its group and the group's element of `last`. A
+    record whose own offset is higher is reordered.
 
     `offset`: one row per record, group after group. `starts`: first row of each group. `last`: one offset per group,
     such as the lowest offset of a producer's records with higher seqs.

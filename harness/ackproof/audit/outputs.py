@@ -148,8 +148,8 @@ class FindingsWriter:
     """Writer of one findings file, with counts by class. The file is created when its first row is written.
 
     `deleted`: records of deleted windows of a soak, about which no finding is written; losses among them count as
-    `SPARED`. `group`: name of a consumer group, whose findings have two more columns; `add` takes `member` from the
-    rows.
+    `SPARED`. `group`: name of a consumer group, whose findings have the columns `group` and `member` too. `add` takes
+    the member of each finding from the column `member` of its rows; -1 if they lack it.
     """
 
     def __init__(self, path: Path, deleted: DeletedRecords = NOTHING_DELETED, group: str = "") -> None:

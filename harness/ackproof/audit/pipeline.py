@@ -98,7 +98,8 @@ class _DirectoryJob:
 
 @dataclass
 class _PlannedDirectory:
-    """A directory in one round of the audit: its ledger, planned units, and counts."""
+    """A directory in one round of the audit: its ledger, planned units, and counts. If files turn out to be broken,
+    another round audits the directory without them, so each round plans again. `troubles`: errors of its units."""
 
     job: _DirectoryJob
     ledger: Ledger
@@ -224,11 +225,12 @@ def _target(
 def _count(
     edges: Edges, spark: Sequence[_PlannedDirectory], ready: Mapping[int, _PlannedDirectory], limits: Limits
 ) -> None:
-    """Run the units of these directories in Spark: split row groups of several partitions, cut hot buckets, count all
-    units. Then compare the order of records across ranges, and audit consumer groups that are units of their own.
+    """Run the units of these directories in Spark. Split row groups of several partitions, and cut hot buckets
+    (partitions with too many rows for one task) into ranges. Then count all units, and compare the order of records
+    between ranges. Last, audit consumer groups that are units of their own.
 
     `edges` starts Spark at its first call. `spark`: directories with ledger rows. `ready`: all directories of the round
-    by job number; they get the counts and troubles. Raises `AuditFailed` if Spark dies.
+    by job number; they get the counts, and the errors of units (`Trouble`). Raises `AuditFailed` if Spark dies.
     """
     splits: dict[int, list[SplitResult]] = {planned.job.number: [] for planned in spark}
     for answer in _collect(
@@ -275,12 +277,13 @@ def _cut_hot_buckets(
     places: dict[Key, PlaceUnit],
     limits: Limits,
 ) -> list[SliceUnit]:
-    """Cut hot buckets (partitions with too many rows for one task) into units, after a Spark job that follows each
-    reader through ranges of read_seq.
+    """Cut hot buckets (partitions with too many rows for one task) into units. A Spark job over ranges of read_seq
+    first compares each read with the previous read of its reader.
 
-    Return slice units, which audit ranges of identities and times. Add the place units, which audit ranges of offsets,
-    to `places` by their key in the shuffle. The directories in `ready` get the counts and troubles of the cut. Buckets
-    of a directory with troubles are left out. Raises `AuditFailed` if Spark dies.
+    Return slice units, which audit ranges of seqs and build the series of ranges of times. Add the place units, which
+    audit ranges of offsets, to `places` by their key in the shuffle. The directories in `ready` get the counts of the
+    cut, and the errors of units (`Trouble`). Buckets of a directory with errors are left out. Raises `AuditFailed` if
+    Spark dies.
     """
     walked: dict[Key, list[WalkResult]] = defaultdict(list)
     walks = [unit for bucket in hot for unit in cut_walks(bucket, limits)]

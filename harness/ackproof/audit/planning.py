@@ -186,8 +186,8 @@ class RowSource:
 
     @property
     def streams(self) -> set[Stream]:
-        """Streams (produced, final, live, …) that may have rows in this source: all streams of reads if the footer does
-        not tell the phase."""
+        """Streams (`produced`, `final`, `live`, …) that may have rows in this source. Reads of each phase, such as live
+        or final, are one stream. If the footer does not tell the phase, all streams of reads are returned."""
         if not isinstance(self.held, Piece):
             return {self.held[0]}
         if self.held.part.kind == "produced":

@@ -165,9 +165,10 @@ class RemovedRecords:
         and may have been below it.
 
         Reads show the offsets of some records. The others are placed between their neighbours: a producer's records of
-        one partition are in order, and every offset below the log start held a record. In each run of missing records
-        the first n may have been there. n: number of free offsets below the log start between the neighbours of the
-        run. No free offset counts twice.
+        one partition are in order, and every offset below the log start held a record. Such an offset is free if no
+        record is known to have had it. Of a run of successive missing records, the first n may have been there. n is
+        the number of free offsets between the neighbours of the run. All runs together get no more records than there
+        are free offsets.
         """
         # the offset at which each record was acknowledged, found, or read live; -1 unknown
         at = np.where(self._acked, self._offset, -1)

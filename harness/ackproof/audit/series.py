@@ -56,11 +56,12 @@ def longest_ms(stretches: Iterable[AckStretch]) -> float:
 def build_series(
     place: TopicPartition, produced: Rows, live: Sequence[Rows]
 ) -> tuple[pa.Table, AckStretch | None]:
-    """Return the series of one bucket, or of a time range of it, and the stretch of its acknowledgements, which serves
-    to find the longest gap across ranges (None: there are no acknowledgements).
+    """Return the series of one bucket (all rows of one partition), or of a time range of it. It has a row of counts and
+    latencies for each 100 ms with an attempt or a read (`rundir.schema.SERIES`).
 
-    `produced`: its produced rows; `live`: the rows of its live readers, in one or more parts. The series has a row for
-    each 100 ms with an attempt or a read (`rundir.schema.SERIES`).
+    Also return the first and last acknowledgement and the longest gap, from which `longest_ms` finds the longest gap
+    over several time ranges. None: there are no acknowledgements. `produced`: the produced rows; `live`: the rows of
+    live readers, in one or more parts.
     """
     acked = produced["latency_ns"] >= 0
     times = np.sort(produced.ints("at_ns")[acked], kind=_IN_RUNS)

@@ -78,14 +78,15 @@ class _Block:
 
 @dataclass(frozen=True)
 class Share:
-    """Rows that one bucket (the rows of one partition) sends to one share, the input of one task after Spark's shuffle.
-    `blocks`, `sparse`: the identities that the bucket produced. `unmatched`: final rows that the bucket did not
-    produce. `transactions`: totals of transactions in the bucket."""
+    """Message of one bucket (the rows of one partition) to one share, which is the input of one task after Spark's
+    shuffle. `blocks`, `sparse`: the identities that the bucket produced, as bitmaps where they are many and else as
+    rows. `unmatched`: final rows whose identities the bucket did not produce. `transactions`: totals of transactions in
+    the bucket."""
 
     place: TopicPartition
     blocks: tuple[_Block, ...] = ()
     sparse: Rows = field(default_factory=partial(empty_rows, _SPARSE))
-    """Identities in blocks too small for a bitmap."""
+    """Identities in blocks that have too few for a bitmap (`_DENSE_FROM`)."""
     unmatched: Rows = field(default_factory=partial(empty_rows, UNMATCHED))
     transactions: Rows = field(default_factory=partial(empty_rows, TRANSACTION_PARTS))
 
@@ -141,8 +142,7 @@ def _bits(inside: Ints) -> bytes:
 
 
 class IdentityRegister:
-    """All identities of one share of a directory, each with two flags: produced, and present (read intact). Raises
-    `Rejected` if an identity was produced twice."""
+    """All identities of one share of a directory, each with two flags: produced, and present (read intact)."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Join the identities of all contributions. Raises `Rejected` if an identity was produced twice."""

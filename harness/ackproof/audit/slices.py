@@ -66,9 +66,10 @@ SpilledParts = tuple[Spilled, ...]
 
 @dataclass(frozen=True)
 class _BucketRange:
-    """Base of units that audit one range of a hot bucket.
+    """Base of units that audit one range of a hot bucket: a partition with too many rows for one task. A unit is the
+    work of one task.
 
-    `bucket`: number of the bucket. `number`: position of the range in it.
+    `bucket`: number of the bucket. `number`: position of the range among the bucket's ranges of its kind, from 0.
     """
 
     target: AuditTarget
@@ -95,10 +96,10 @@ class WalkUnit(_BucketRange):
 class SliceUnit(_BucketRange):
     """Unit that audits the records within a range of seqs, and builds the series within a range of times.
 
-    `identity`, `time`: these two ranges; None if the bucket has fewer ranges of this kind than units. `live_gaps`,
-    `committed_gaps`: gaps of live readers at read_uncommitted and at read_committed. `places`: share number of the
-    bucket's first offset range; its other offset ranges have the numbers that follow. `borders`: start of each offset
-    range but the first.
+    `identity`, `time`: these two ranges. If a bucket has fewer ranges of one kind, its last units have None instead.
+    `live_gaps`, `committed_gaps`: gaps of live readers at read_uncommitted and at read_committed. `places`: share
+    number (in Spark's shuffle) of the bucket's first offset range; the next range has `places` + 1, and so on.
+    `borders`: start of each offset range but the first.
     """
 
     identity: KeyRange | None
@@ -366,9 +367,9 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 
 
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
-    """Return the slices that must be counted again as order units, and the counts of class reordered of all
-    others.
-    """
+    """Return an order unit for each slice (range of seqs) that must be counted again, and the counts of class reordered
+    of all other slices. A slice is counted again if it has a record at a higher offset than a record of the same
+    producer in a later slice. Its own count does not include such pairs."""
     slices = sorted(slices, key=lambda result: result.of.number)
     crossing = dict(find_crossings([result.spans for result in slices]))
     units = [OrderUnit(slices[number].of, above) for number, above in crossing.items()]

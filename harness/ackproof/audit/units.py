@@ -237,8 +237,9 @@ def do_split(unit: SplitUnit) -> SplitResult | Trouble:
 
 
 def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tally | Trouble]]:
-    """Audit one bucket (the rows of one partition) as a whole. Yields (share number, the bucket's rows for that share),
-    and last (None, counts). After an error of a file, the last item is (None, `Trouble`)."""
+    """Audit one bucket (the rows of one partition) as a whole. First yield (share number, `Share`) for its rows about
+    records that need other partitions' rows too: a later task audits each share. Last yield (None, counts), or (None,
+    `Trouble`) after an error of a file."""
     target = unit.target
     name = f"{unit.number:06d}"
     findings = target.findings(name)
@@ -329,8 +330,9 @@ def _tally(
     found: Mapping[TopicPartition, tuple[BucketRows, BucketAudit]],
     findings: FindingsWriter,
 ) -> Tally:
-    """Write the series of these buckets to one file, and return their counts with the names of all files. `unit`: name
-    of the file. Raises OSError if it cannot be written."""
+    """Write the series (counts and latencies per 100 ms) of these buckets to one file. Return the counts of the buckets
+    with the names of that file and of the findings file. `unit`: name of the unit of work, which is in the file's name.
+    Raises OSError if the series cannot be written."""
     counted = Tally(target.number, counts=findings.counts, findings=findings.files)
     tables: list[pa.Table] = []
     for place, (rows, audited) in found.items():

@@ -83,8 +83,8 @@ def prepare_audit(runs: Iterable[Path]) -> None:
 
 
 def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:
-    """Judge the batch's expectations over repeats and its claims, each about all repeats of one case or of two. Return
-    the batch with their results; writes nothing.
+    """Judge the batch's expectations over repeats, and the measurements of its claims. Each is about all repeats of one
+    case, or compares all repeats of two cases. Return the batch with their results; writes nothing.
 
     The cases must have been judged before.
     """

@@ -185,10 +185,11 @@ def _by_a_new_leader(facts: Facts) -> int:
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Return the number of findings of a class about records that the client may have sent again.
 
-    Such a record was in flight at least for the time before which the client never sends again (`resend_after_s`). It
-    must also have been in flight for the longest wait of a request in the client (`request_wait_s`), unless the client
-    may have looked for another leader. That is so if the samples show several leader epochs of its partition, or if a
-    fault answers with an error after which a client does.
+    Such a record was in flight for at least `resend_after_s`, because a client never sends a younger record again. It
+    must also have been in flight for `request_wait_s`, the longest time that the client waits for an answer. This
+    second condition is dropped if the client may have looked for another leader sooner. It may have if samples show
+    several leader epochs of the partition, or if a fault answers with an error that makes the client look
+    (`Resend.UNCOUNTED`).
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers

@@ -117,6 +117,8 @@ class Facts(Evidence):
 
     @cached_property
     def decided_of(self) -> Mapping[TopicPartition, Sequence[PartitionChanged]]:
+        """Records of the metadata log that set leader, ISR or replicas of a partition, by partition, in order. Raises
+        `BadInput` for a broken metadata log."""
         found: dict[TopicPartition, list[PartitionChanged]] = defaultdict(list)
         for record in self.metadata:
             if isinstance(record, PartitionChanged):
@@ -130,7 +132,8 @@ class Facts(Evidence):
 
     @cached_property
     def calm(self) -> QuietSeconds | None:
-        """Measurements of the machine and the clients under load; None if they were not recorded."""
+        """Measurements of the machine and the clients under load (`starved.calm`); None if they were not recorded. The
+        sending rate and the acknowledgement time are of the seconds without an active fault."""
         return calm(self)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -163,10 +166,13 @@ class Facts(Evidence):
 
     @cached_property
     def disk_nodes(self) -> frozenset[int]:
+        """Ids of the nodes at which a fault of disks was aimed."""
         at_disks = {fault.number for fault in self.case.faults if Ability.DISKS in fault.ASKS}
         return frozenset(node for _, node in self.aimed_at(at_disks))
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
+        """Return the number of findings of an anomaly class for which the filter `wanted` is True. Raises OSError or
+        ArrowException if the findings cannot be read."""
         findings = storage.open_dataset(self.run.finding_parts, FINDINGS)
         if self.expired_as_lost is not None and anomaly in GONE:
             wanted &= ~self.expired_as_lost
@@ -196,7 +202,8 @@ class Facts(Evidence):
 
     @cached_property
     def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
-        """Expectations of the case on a single run: (question, bound, answer of the run) for each."""
+        """Expectations of the case on a single run, each as (question, bound, answer): the quantity, the bound that the
+        case demands, and the run's number with whether it is within the bound."""
         return answers(self, self.case)
 
     @cached_property

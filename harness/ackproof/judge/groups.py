@@ -82,11 +82,8 @@ class GroupFacts:
     @cached_property
     def conditions(self) -> Mapping[Condition, str]:
         """Conditions of the table of promises (`experiment.group_promises`) that hold for all anomaly classes of the
-        group, each with its cause in words.
-
-        A condition is a fact of the run on which a promise of Kafka to the group depends, such as a killed member.
-        Raises `BadInput` for a broken metadata log.
-        """
+        group, each with its cause in words. A condition is a fact of the run on which a promise of Kafka to the group
+        depends, such as a killed member. Raises `BadInput` for a broken metadata log."""
         case = self.facts.case
         members = self.facts.groups.members if self.facts.groups is not None else ()
         killed = [one.client for one in members if one.group == self.name and one.killed]
@@ -150,11 +147,9 @@ class GroupFacts:
 
     @cached_property
     def _outsiders(self) -> set[tuple[int, int]]:
-        """(member, number) of commits that may have been accepted without a generation.
-
-        A library whose member was removed from the group forgets member id and generation before it informs
-        the application, and sends commits without them (librdkafka: rd_kafka_cgrp_set_member_id).
-        """
+        """(member, number) of commits that may have been accepted without a generation. A library whose member was
+        removed from the group forgets member id and generation before it informs the application, and sends commits
+        without them (librdkafka: rd_kafka_cgrp_set_member_id)."""
         result = pc.field("result")
         sent = (pc.field("generation") < 0) & (result != int(CommitResult.REFUSED))
         answered = (pc.field("generation_after") < 0) & (result == int(CommitResult.ACCEPTED))
@@ -181,8 +176,8 @@ class GroupFacts:
         return ""
 
     def _durability(self) -> tuple[str, str]:
-        """Return (why the offsets topic may lose commits, why it is not known whether it may); '' for what does not
-        hold. At most one of them is set."""
+        """Return two texts, at most one of which is not ''. The first says why the offsets topic may lose commits. The
+        second says why it is not known whether the offsets topic may lose commits."""
         case, partition = self.facts.case, self.end.committed.partition
         run_ns = max((event.t_ns for event in self.facts.events), default=0)
         if why := why_losable_by_settings(self.facts, partition) or why_expired(case, run_ns):
@@ -208,9 +203,9 @@ class GroupFacts:
         partition with such a finding stays unexplained.
 
         A client library repeats a commit whose answer it did not get, and OffsetCommit has no sequence number. So the
-        first copy, or a commit without an answer, may be applied after later commits (`REPEATED`); a coordinator paused
-        for 3 s shows this. A deposed coordinator may answer OffsetFetch with offsets from before later commits
-        (`STALE`).
+        first copy, or a commit without an answer, may be applied after later commits (`REPEATED`). This was observed
+        with a coordinator that was paused for 3 s. A deposed coordinator may answer OffsetFetch with offsets from
+        before later commits (`STALE`).
         """
         found = self.find_samples(Anomaly.REGRESSED_COMMIT).group_by(["topic", "partition"]).aggregate([])
         places = {TopicPartition(row["topic"], row["partition"]) for row in found.to_pylist()}
@@ -230,11 +225,11 @@ class GroupFacts:
 
     def _find_forgotten(self, partition: int) -> Set[TopicPartition]:
         """Return the partitions whose committed offset came back lower than the last one accepted before another
-        coordinator was elected. A member, or the harness at the end, got the lower offset.
+        coordinator was elected. A member, or the harness at the end, got the lower offset. Every coordinator has the
+        commits from before that election, so that not even a deposed one explains the lower offset (`find_forgotten`).
 
-        Every coordinator has the commits from before that election, so that not even a deposed one explains the lower
-        offset (`find_forgotten`). The set is empty if members read at read_uncommitted. `partition`: the group's
-        partition of `__consumer_offsets`.
+        The set is empty if members read at read_uncommitted. `partition`: the group's partition of
+        `__consumer_offsets`.
         """
         if self.spec.isolation == "read_uncommitted":
             return set()  # a transaction may be complete before its offsets are in force
@@ -243,8 +238,9 @@ class GroupFacts:
         return find_forgotten(self.commits, membership, self.end.committed, until)
 
     def _find_lowered(self) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-        """Return the partitions where a commit that nothing fences lowered the offset in a log, each with
-        that offset, and the set of all partitions where any commit lowered it."""
+        """Return (late, lowered): partitions in which a log of `__consumer_offsets` has a lower offset after a higher
+        one. `lowered` has all of them. `late` has those where the lower offset is of a commit that may be applied at
+        any time, and this offset. Such a commit was written twice, has no answer, or had no generation."""
         late: dict[TopicPartition, int] = {}
         lowered: set[TopicPartition] = set()
         unfenced = self._outsiders | _committers(
@@ -280,12 +276,9 @@ def read_groups(facts: Facts) -> list[GroupFacts]:
 
 def refine(usual: Ruling, found: PredictedGroupClass | None) -> Ruling:
     """Return the ruling `usual` of the table of promises (`experiment.group_promises`), refined by a prediction about
-    the group and class.
-
-    If the prediction finds the class possible, with steps that lead there, the class is allowed. If it finds the class
-    impossible, a forbidden class stays forbidden, with that as a further reason. In all other cases, and without a
-    prediction (None), the ruling does not change.
-    """
+    the group and class. If the prediction finds the class possible, with steps that lead there, the class is allowed.
+    If it finds the class impossible, a forbidden class stays forbidden, with that as a further reason. In all other
+    cases, and without a prediction (None), the ruling does not change."""
     if found is None:
         return usual
     if found.chance is Chance.POSSIBLE and found.steps:
@@ -332,10 +325,8 @@ def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
 
 def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> ClassJudgement:
     """Return the judgement of an anomaly class over all groups: the strictest ruling of the groups with findings, or of
-    all groups if none has any. `count`: number of findings in the audit.
-
-    Findings that belong to no group leave the class undecided, unless it is forbidden.
-    """
+    all groups if none has any. `count`: number of findings in the audit. Findings that belong to no group leave the
+    class undecided, unless it is forbidden."""
     mine = [(name, one) for name, one in judged if one.count] or list(judged)
     if not mine:
         why = "the audit counted it for no group"
@@ -363,7 +354,6 @@ def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
 
 
 def _committers(rows: pa.Table) -> set[tuple[int, int]]:
-    """Return (member, number) of each commit in these rows (schema `COMMITS`)."""
     return set(rows_of(rows, "member", "number"))
 
 
@@ -384,10 +374,7 @@ def _describe_reset(row: Mapping[str, object]) -> str:
 def work_out_group_plans(run: CaseDir) -> None:
     """Write `groups-plan.json` of a run before its audit: the settings of each consumer group that the audit needs
     (`GroupPlan`). An older file is removed first. Writes none if the run has no case, or the case has no consumer
-    groups.
-
-    Raises `BadInput` for facts of a run that cannot be read, OSError if the file cannot be written.
-    """
+    groups. Raises `BadInput` for facts of a run that cannot be read, OSError if the file cannot be written."""
     run.groups_plan.unlink(missing_ok=True)
     if not run.case_json.exists():
         return

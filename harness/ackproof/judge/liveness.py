@@ -40,8 +40,9 @@ _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READ
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Return the judgement of one liveness class with `count` findings: forbidden unless it has findings and each
-    has an excuse. With findings on a starved machine (too busy to blame Kafka) it is undecided."""
+    """Return the judgement of one liveness class with `count` findings. A class with findings is allowed if each
+    finding has an excuse, and undecided if the machine was starved (too busy to blame Kafka). In all other cases it is
+    forbidden; a class without findings breaks no promise."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -168,11 +169,11 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
 def _list_needed(
     facts: Facts, spec: GroupSpec, end: GroupEnd, place: TopicPartition
 ) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield (partition, least number of in-sync replicas) of each partition without which a group cannot process
-    `place`.
+    """Yield (partition, least number of in-sync replicas) of each partition without which a group cannot process the
+    input partition `place`.
 
-    They are those of its offsets, the input, its output and, with transactions, all of `__transaction_state`, any of
-    which may be used.
+    These are the group's partition of `__consumer_offsets`, `place` itself, and all partitions of the group's output
+    topic. With transactions, all partitions of `__transaction_state` are needed too, because any of them may be used.
     """
     yield (
         TopicPartition(OFFSETS_TOPIC, end.committed.partition),
@@ -209,10 +210,10 @@ def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
 def machine_is_starved(facts: Facts, anomaly: str) -> str:
     """Return why the machine was too busy, under load or after it, to call something stuck; '' if it was not.
 
-    `anomaly`: a liveness class. Producers and readers are watched under load: a machine that was exhausted then always
-    excuses them. The other classes are watched after the load: that machine is no excuse for them if it had room by
-    then. After the load, a harness that stood still, or processor time that went to other machines, excuses every
-    class.
+    `anomaly`: a liveness class. Stuck producers and readers are found under load, so a machine that was exhausted under
+    load excuses them. The other classes are found after the load. They are excused, too, unless the machine had room by
+    then, which is not known for an attached cluster. Every class is excused if, after the load, the harness itself
+    stood still or processor time went to other machines.
     """
     seen = facts.calm
     since = facts.phases.get("heal", 0)

@@ -96,8 +96,9 @@ def replay_run(run: CaseDir) -> ConformanceFile:
 
 
 def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
-    """Return the prediction, completed by the classes that it lacks for some topic: the promises of the settings
-    alone decide these. Classes of liveness and of groups are not added."""
+    """Return the prediction with entries for the anomaly classes that it does not predict for some topic. The promises
+    of the settings alone decide these entries (`explored` is False). Classes of liveness and of groups are not
+    added."""
     general = [one for one in prediction.classes if not one.partitions]
     predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}

@@ -36,15 +36,16 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass
 class ServiceEvents:
-    """The events that all instances of a service printed. `level`: highest level of which all events were
-    printed (docs/clients.md). `missing`: events that the level to reach needs and that no instance printed.
+    """The events that all instances of a service printed. `level`: highest level of which all events were printed
+    (docs/clients.md): 1 deliveries, 2 commits, 3 sends; else 0. `missing`: events that the case's level requires and
+    that no instance printed.
 
-    `delivered`, `processed`: number of times by input record. `granted`: request time and offset of the
-    newest accepted commit, by partition. `unsure`: request time of the newest commit that failed or has no
-    answer, by partition: it may have been applied. `breaches`: (instance, breach of the contract).
+    `delivered`, `processed`: how often each input record was delivered and processed. `granted`: request time and
+    offset of the newest accepted commit, by partition. `unsure`: request time of the newest commit that failed or has
+    no answer, by partition: it may have been applied. `breaches`: (instance, breach of the contract).
 
-    Of sends (level 3): `failed`, `acked_of`, `attempts` by input record; `acked`: acknowledged offsets in the output;
-    `reliable`: every instance reported acks=all.
+    Of sends (level 3), by input record: `attempts`, and how many of them `failed` or were acknowledged (`acked_of`).
+    `acked`: acknowledged offsets in the output; `reliable`: every instance reported acks=all.
     """
 
     level: int = 0

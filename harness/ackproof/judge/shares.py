@@ -30,10 +30,10 @@ class ShareCounts:
     """Numbers of the input records that exist at the end (`records`) by what the share group did with them. Also
     numbers of rows in its members' ledger.
 
-    Each record counts once. `accepted`: an accept was acknowledged, or its answer is not known. `rejected`: the same of
-    a reject. `limited`: neither, and delivered as often as the delivery limit allows. `undelivered`: never delivered to
-    a member. `vanished`: delivered less often than that, not finished, and not delivered again although the group is at
-    rest.
+    Each record counts once. `accepted`: an accept was acknowledged, or its answer is not known. `rejected`: not
+    accepted, and a reject was acknowledged, or its answer is not known. `limited`: neither accepted nor rejected, and
+    delivered as often as the delivery limit allows. `undelivered`: never delivered to a member. `vanished`: delivered
+    less often than the limit allows, and neither accepted nor rejected; a group at rest does not deliver it again.
 
     Of the rows, `redelivered` are deliveries that a broker acquired after the answer to an acknowledged accept.
     `deliveries`: all rows. `renewed`: acknowledged renewals. `refused`: refused acknowledgements, which are no anomaly.

@@ -178,8 +178,9 @@ def _starved(seen: QuietSeconds, *, had_room: bool, died: bool) -> tuple[str, ..
 def quiet(facts: Facts) -> Spans:
     """Return the time spans (begin, end in ns since the run's start) of load without an active fault, in order.
 
-    A fault is active from its request until five seconds after it has recovered or missed. If it never did, it is
-    active to the end. The first second of the load is left out. Callers use `Facts.quiet`, which is computed once.
+    A fault is active from its request until five seconds after it has recovered, or has missed: it found nothing to
+    break, or had no effect. A fault without such an event is active to the end. The first second of the load is left
+    out. Callers use `Facts.quiet`, which is computed once.
     """
     lives: list[tuple[float, float]] = []
     for number, life in facts.faults.items():
@@ -195,7 +196,8 @@ def quiet(facts: Facts) -> Spans:
 
 
 def _ends_ns(facts: Facts, fault: int) -> int | None:
-    """Return the time at which a fault recovered or missed; None if neither: its effect may last to the run's end."""
+    """Return the time at which a fault recovered or missed (found nothing to break, or had no effect). None if it did
+    neither since its last request: its effect may last to the run's end."""
     for event in reversed(facts.lifelines.fault_events[fault]):
         if isinstance(event.what, FaultRecovered | FaultMissed):
             return event.t_ns

@@ -17,10 +17,11 @@ from ackproof.rundir.parts import DELETED
 
 
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
-    """Return the value of a quantity in a window of a run. For a state: the range of its observed numbers.
+    """Return the value of a quantity in a window of a run. For a state (a number that a partition has at every moment,
+    such as `isr`) this is the range of its observed numbers.
 
-    The value is unknown, with a reason, if files cannot be read or ledgers were deleted, if there is no
-    evidence, or if the window never came (a fault that was not confirmed).
+    The value is unknown, with a reason, if files cannot be read, if ledgers were deleted, or if there is no evidence.
+    It is also unknown if the run had no such window, for example because the fault of the window was not confirmed.
     """
     import pyarrow as pa
 
@@ -40,10 +41,10 @@ def answered(
 ) -> Answer:
     """Measure the quantity of `ask` in a run, and compare it with the bound that an experiment demands.
 
-    `known` adjusts the measured value before the comparison, for example widens it for a starved machine; it is not
-    called for a state. `Answer.holds` is None without evidence, or if the value is not known closely enough. A measured
-    quantity whose files cannot be read is unknown; for a state the error is raised (`BadInput`, OSError,
-    ArrowException).
+    A quantity is either measured as one number, or a state: a number that changes over time, such as `isr`. `known`
+    adjusts a measured number before the comparison, for example widens it for a starved machine; it is not called for a
+    state. `Answer.holds` is None without evidence, or if the number is not known closely enough. If files cannot be
+    read, a measured number is unknown; for a state the error is raised (`BadInput`, OSError, ArrowException).
     """
     if ask.quantity.state is not None:
         try:
@@ -82,14 +83,16 @@ class Row:
 
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
-    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each partition; a
-    partition's state, such as `isr`, only for each partition.
+    """Yield every quantity of a run, for all partitions together and (with `partitions`) for each partition. A
+    partition's state, such as `isr`, is yielded only for each partition.
 
-    A quantity whose evidence the run did not collect (metrics, brokers' answers, fetch sources, commits,
-    consumer groups) is left out. Each is measured for the whole run, and, if it can be measured in windows, for
-    the times during faults and outside of faults. A quantity that requires a fault, node, viewer or group, such as
-    `time_to`, is measured for each of them. `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined
-    over all nodes. Its `time_to` is the time until it is above 0; latencies have none.
+    A quantity whose evidence the run did not collect (metrics, brokers' answers, fetch sources, commits, consumer
+    groups) is left out. Each is measured for the whole run, and, if it can be measured in windows, for the times during
+    faults and outside of faults. A quantity that requires a fault, node, group or viewer (a broker or ZooKeeper, asked
+    for its own view) is measured for each of them.
+
+    `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined over all nodes. `time_to` of a metric is the
+    time until the metric is above 0; for latencies, which are always above 0, it is left out.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

@@ -36,9 +36,10 @@ _SHORT: Final = f"gaps below {LEAST_GAP_S:g} s are not told apart"
 
 def _gaps(evidence: Evidence, ask: Ask, window: Window) -> list[tuple[Gap, str]]:
     """Return the gaps that overlap the window, each with the reason why its length is not exact ('': it is exact).
+    Raises `Unknown` if nothing was observed in the window, or if the window never came.
 
-    With `outside faults` only the fault-free parts of a gap are returned. A part that reaches the end of the load
-    ends where the gap ends. Raises `Unknown` if nothing was observed in the window, or if the window never came.
+    With `outside faults`, each fault-free part of a gap is returned instead. The end of the load cuts no gap: a part
+    that reaches it goes on to the end of the gap.
     """
     spans, found = evidence.spans(window), GAPS[ask.quantity.variant](evidence, ask.place)
     if not any(one.overlaps(*span) for one in found.values() for span in spans):
@@ -61,8 +62,9 @@ def _longest(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 
 def _added(evidence: Evidence, ask: Ask, window: Window, *, lengths: bool) -> Value:
-    """Return the number of gaps longer than `above_s` of `ask` or, with `lengths`, the total of their lengths in
-    seconds."""
+    """Return the number of gaps of the operation that overlap the window and are longer than `ask.above_s` seconds.
+    With `lengths`, return the total of their lengths in seconds instead. Gaps that may be longer raise the upper bound
+    alone."""
     assert ask.above_s is not None
     values = [Value.exactly(0)]
     for gap, why in _gaps(evidence, ask, window):
@@ -217,8 +219,8 @@ def _cut(begin: float, until: float) -> Gap:
 class Watched(NamedTuple):
     """Gaps of one partition, reader or cluster, and the time for which it was observed.
 
-    `since`: its first attempt or success; `until`: its last success (of a reader: attempt to commit), both in ns since
-    the run began; infinite for the cluster. `gaps`: the gaps in order of time.
+    `since`: first attempt or success; `until`: last success (of a reader: end of its last attempt to commit), in ns
+    since the run began. For the cluster they are -inf and inf. `gaps`: the gaps in order of time.
     """
 
     since: float
@@ -236,18 +238,16 @@ Found: TypeAlias = Mapping[str, Watched]
 
 
 def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
-    """Return `found`. Raises `Unknown` if it is empty. Its text is `nothing` and the partition: "nothing was sent to
-    orders/0"; without a `place`, `nothing` without its last word: "nothing was sent"."""
+    """Return `found`. Raise `Unknown` if it is empty, with `nothing` and the partition as the reason: "nothing was sent
+    to orders/0". Without a `place`, the last word of `nothing` is left out: "nothing was sent"."""
     if found:
         return found
     raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
 
 
 def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between acknowledgements, by partition (`orders/0`); of `place` alone unless it is None.
-
-    Raises `Unknown` if nothing was sent there.
-    """
+    """Return the gaps between acknowledgements, by partition (`orders/0`); of `place` alone unless it is None. Raises
+    `Unknown` if nothing was sent there."""
     found = {
         str(one): Watched(
             asked.begun_ns,
@@ -356,9 +356,9 @@ def _undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the cluster. With
     a `place`, an answer counts only if it names a leader of this partition.
 
-    The times from the beginning of the load to the first round, and from the last round to its end, are gaps, too. The
-    least length of a gap is the time from its first to its last failed round, 0 without any. Raises `Unknown` without
-    rounds.
+    The times from the beginning of the load to the first such round, and from the last one to the end of the load, are
+    gaps, too. The least length of a gap is the time from its first to its last failed round, 0 without any. Raises
+    `Unknown` without rounds.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)
@@ -384,11 +384,8 @@ def _describes(told: ViewerAnswer, place: TopicPartition | None) -> bool:
 
 
 def _sure(before: float, failed: Sequence[BrokerRound]) -> tuple[float, float]:
-    """Return the time in which certainly no broker answered: from the first to the last of the `failed`
-    rounds.
-
-    Without failed rounds it is empty and begins at `before`, the last good round.
-    """
+    """Return the time in which certainly no broker answered: from the first to the last of the `failed` rounds. Without
+    failed rounds it is empty and begins at `before`, the last good round."""
     return (failed[0].t_ns, failed[-1].done_ns) if failed else (before, before)
 
 

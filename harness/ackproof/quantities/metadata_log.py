@@ -15,8 +15,9 @@ from ackproof.rundir.partition import TopicPartition
 class MetadataLog:
     """Records of a run's metadata log, and the states of each partition in order.
 
-    `states`: one list per incarnation of the topic, which begins with its creation. If the ELR was cleared before the
-    next record, the state's ELR is empty. `hole`: what is missing in the log, in words; '' if nothing is missing.
+    `states`: one list per incarnation of the topic; its first state is the creation of the partition. Where the ELR was
+    cleared after a state and before the next one, the former has an empty `elr`. `hole`: what is missing in the log, in
+    words; '' if nothing is missing.
     """
 
     records: Sequence[MetadataRecord]
@@ -25,8 +26,9 @@ class MetadataLog:
 
     @classmethod
     def from_records(cls, records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) -> MetadataLog:
-        """Return the log of these records of `observed/metadata.jsonl`, which are in order. `simulated`: the model
-        wrote them, without a `LogEnded`. `kraft`: False in ZooKeeper mode."""
+        """Return the log of these records of `observed/metadata.jsonl`, which are in order. `simulated`: True for a run
+        of the reference implementation (backend `model`), whose records lack a `LogEnded`. `kraft`: False in ZooKeeper
+        mode."""
         lives: dict[TopicPartition, list[list[PartitionChanged]]] = defaultdict(list)
         gone: set[TopicPartition] = set()
         for record in records:

@@ -58,8 +58,9 @@ class Observations:
         """Return in words where observations are missing between the times `begin` and `end` (ns); '' if none is
         missing.
 
-        Observations are missing if two successive ones are more than 1 s (`HOLE_NS`) apart. If there is none before
-        `begin` or after `end`, that time stands for it. `first_ns`: limit, in ns, of the time before the first of all.
+        Observations are missing if two successive ones are more than 1 s (`HOLE_NS`) apart. Without an observation at
+        or before `begin`, `begin` counts as one. Without an observation at or after `end`, `end` counts as one.
+        `first_ns`: limit, instead of 1 s, from `begin` to the first of all observations.
         """
         before, behind = bisect_right(self.times, begin), bisect_left(self.times, end)
         least: float = self.times[before - 1] if before else begin
@@ -196,10 +197,12 @@ def _eventually_between(
 
 
 def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> bool:
-    """Return True if a state that holds at the first observation of a window counts as reached within the window.
+    """Return True if `eventually` is met by a state that held at the first observation of the window already, and no
+    longer at the last. The state may have begun to hold before the window; then the window did not bring it about.
 
-    Without a time bound it counts, except in a window after a fault. In other cases it counts only if the window
-    belongs to a fault, and the state did not hold at the last observation before that fault was requested.
+    If the window belongs to a fault, the answer is True if the state did not hold at the last observation before that
+    fault was requested. Without a time bound, it is True for each window that does not begin after a fault
+    (`Span.AFTER`). Otherwise it is False.
     """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True

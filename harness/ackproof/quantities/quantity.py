@@ -271,10 +271,10 @@ class Value:
 
 
 def number_text(number: float, unit: Unit) -> str:
-    """Return `number` as text with its unit. Times are given in seconds, shares as 0 … 1, rates per second.
+    """Return `number` as text with its unit. `number`: a time in seconds, a share 0 … 1, a rate per second, or a count.
 
-    Times of 1 s or more are rounded to a millisecond. Shorter times (in ms), shares (in %) and rates below 1000 get
-    four significant digits. All other numbers are rounded to whole numbers.
+    Times of 1 s or more are rounded to a millisecond. Shorter times (written in ms), shares (written in %) and rates
+    below 1000 get four significant digits. All other numbers are rounded to whole numbers.
     """
     if unit in (Unit.COUNT, Unit.NUMBER):
         return f"{number:.0f}"

@@ -216,8 +216,8 @@ def _added(
     first round at each.
 
     A process counts from 0. So if the counter falls or the node restarts, the whole new count is added to the increase.
-    `spans`: lifetimes of the node's processes. `first_ns`: time of the first round. If the first process in sight
-    started after it, all that it has counted is an increase.
+    `spans`: lifetimes of the node's processes. `first_ns`: time of the first round. The increase at the first answer is
+    0 or, if its process started after `first_ns`, the whole count.
     """
     times: list[int] = []
     added: list[float] = []

@@ -25,8 +25,9 @@ _NOBODY: Final = -1
 
 def _split_reads(node: int, read_ns: Ints, times: Ints, brokers: Ints) -> tuple[Bools, Bools]:
     """Return two masks over the records of a partition that a reader read at the times `read_ns`: True in the first if
-    a record was certainly fetched from broker `node`, in the second if it may have been. `brokers`: from whom the
-    reader reported to fetch the partition; `times`: of these reports, ascending."""
+    a record was certainly fetched from broker `node`, in the second if it may have been. `brokers`: the broker in each
+    report of the reader, from which it then fetched the partition (-1: from none). `times`: time of each report in ns,
+    ascending."""
     last = len(times) - 1
     first = np.maximum(np.searchsorted(times, read_ns - QUEUED_NS, "right") - 1, 0)
     end = np.minimum(np.searchsorted(times, read_ns, "left"), last)

@@ -128,8 +128,9 @@ def _new_leader(evidence: Evidence, life: FaultLife, ask: Ask) -> Value:
 def _together(
     of_all: Callable[[list[Value]], Value], values: Sequence[Value], unseen: Sequence[Value], none: str
 ) -> Value:
-    """Return the times of all partitions, combined by `of_all`, with an unknown time for each in `unseen`. Raises
-    `Unknown` if no time is known; `none`: the reason if there is no partition."""
+    """Return one time, to which `of_all` combines the times of all partitions: the known ones (`values`) and the
+    unknown ones (`unseen`), which widen its bounds. Raises `Unknown` if no time is known; `none`: the reason if there
+    is no partition."""
     if not values:
         raise Unknown(unseen[0].why if unseen else none)
     return of_all([*values, *unseen])
@@ -215,7 +216,9 @@ def _controller(evidence: Evidence, life: FaultLife, _: Ask) -> Value:
 
 
 def _check_wall(evidence: Evidence) -> None:
-    """Raise `Unknown` if the wall clock moved by more than `WALL_WITHIN_NS`, or may have."""
+    """Raise `Unknown` if times in the metadata log cannot be compared with times of the run. Controllers date records
+    by the wall clock. No fault may have moved clocks, and the wall clock must have moved by at most `WALL_WITHIN_NS`
+    against the monotonic clock."""
     if any(life.kind == "clock_jump" for life in evidence.faults.values()):
         raise Unknown("a fault moved wall clocks, by which the metadata log is dated")
     if not evidence.wall_ns:

@@ -285,18 +285,15 @@ def ruling(
 ) -> Ruling:
     """Return the ruling on the class `anomaly` for one topic (forbidden, allowed or unknown), with the reason.
 
-    The settings (`promises`) decide classes that are not about a loss of records (`RuledBy.LOSS`). For the others, a
-    prediction decides if it says possible or impossible. If it is unknown or missing, the first of these rules that
-    fits decides:
+    The settings (`promises`) decide classes that are not about a loss of records (`RuledBy.LOSS`). For the others, the
+    prediction decides if it says possible or impossible.
 
-    1. The class is forbidden if the settings forbid it and no bound in `expects` demands a finding. An unknown
-    prediction must come from a search for this rule (`explored`).
+    If there is no prediction, the settings decide, and `expects` can only make the ruling unknown. It does so if it has
+    a bound on the class, unless the settings forbid the class and no bound demands a finding. A prediction that only
+    repeats the reason of the settings, without a search, counts as none.
 
-    2. The settings decide if the prediction is missing and no bound in `expects` is about the class.
-
-    3. The ruling is unknown.
-
-    A prediction by a rule that gives the same reason as the settings counts as missing.
+    If the prediction is unknown, so is the ruling, with one exception. The class is forbidden if a search made the
+    prediction (`explored`), the settings forbid the class, and no bound demands a finding.
     """
     usual, row = rule(anomaly, promises), TABLE.get(anomaly)
     if row is None or row.ruled_by is not RuledBy.LOSS:
@@ -320,11 +317,11 @@ def ruling(
 
 def unappended(facts: Facts) -> str:
     """Describe lost records that were acknowledged without an offset, as the end of a sentence; '' with acks=0, or
-    without such records.
+    without such records. The text names the partitions whose logs show the following cause.
 
-    A leader answers DUPLICATE_SEQUENCE_NUMBER for a batch that it believes to hold already, and librdkafka counts that
-    as success. A leader without state of a producer id accepts any first sequence (ProducerAppendInfo.checkSequence).
-    If a later batch arrives first, it answers the earlier ones as duplicates.
+    A leader without state of a producer id accepts any first sequence (ProducerAppendInfo.checkSequence). If a later
+    batch reaches this leader first, it answers the earlier batches with DUPLICATE_SEQUENCE_NUMBER, although it never
+    appended them. librdkafka counts that answer as success.
     """
     if facts.case.experiment.workload.producers.acks == "0":
         return ""

@@ -287,8 +287,9 @@ def in_sync_logs(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[Offset
 
 
 def _why_not_judged(case: Case, t_ns: float) -> str:
-    """Return why no difference between commits, OffsetFetch and the logs proves a broken promise; '' if one does.
-    `t_ns`: time up to which offsets may have expired, ns since the run began."""
+    """Return the fault or setting that may explain a difference between commits, OffsetFetch and the logs. '' if none
+    may: a difference then proves a broken promise. `t_ns`: time up to which offsets may have expired, ns since the run
+    began."""
     return next(
         (fault.UNPREDICTABLE for fault in case.faults if fault.UNPREDICTABLE), ""
     ) or why_logs_touched(case, t_ns)
@@ -346,8 +347,8 @@ def why_elections_unknown(facts: Facts, partition: int) -> str:
 
 
 def why_stale(facts: Facts, partition: int) -> str:
-    """Return why a deposed coordinator may have answered OffsetFetch with offsets from before later commits; '' if that
-    is impossible."""
+    """Return why a deposed coordinator may have given OffsetFetch old offsets, which lack later commits; '' if the
+    partition of `__consumer_offsets` never changed its leader."""
     place = TopicPartition(OFFSETS_TOPIC, partition)
     return f"the leader of {place} changed" if any(facts.metadata_log.elections(place)) else ""
 

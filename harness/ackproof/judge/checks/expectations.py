@@ -34,8 +34,8 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
     means that the run only failed to reach a lower bound, or that the number is unknown. Exceeded bounds of counts come
     first.
 
-    An exceeded bound on a liveness class or on a time is `open` if a starved machine may be the cause. So is a bound on
-    duplicates that only copies in a new producer epoch exceed.
+    An exceeded bound on a liveness class or on a time is `open` if a starved machine may be the cause. An exceeded
+    bound on duplicates is `open` if only copies that a client sent again in a new producer epoch exceed it.
     """
     counts = facts.audit.counts
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)

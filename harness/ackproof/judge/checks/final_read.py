@@ -47,13 +47,14 @@ def check_final_read(facts: Facts) -> Iterator[Opinion]:
 
 
 def _without_record(facts: Facts) -> int:
-    """Return the number of flawed offsets of the final read (`FinalReadFlaws.places`) at which no reader can
-    get a record, as the logs on disk show; 0 without these logs.
+    """Return how many flaws of the final read are excused, because the logs on disk show that no reader can get a
+    record there; 0 without these logs. Flaws (`FinalReadFlaws.places`) are offsets to which the final reader went back,
+    or which it skipped although another reader got a record.
 
-    Every in-sync log was read to its end and covers the offset. Either no log has a batch with records there:
-    the record that another reader got was truncated later, and a transaction marker may have its offset. Or
-    the final reader got as many records of the batch there as the batch holds: compaction removed the others.
-    Whether they had to stay is judged by class.
+    To excuse a flaw, every in-sync log must have been read to its end and cover the offset. One of two cases must hold
+    as well. No log has a batch with records there: the other reader's record was truncated later, and a transaction
+    marker may now have its offset. Or the final reader got as many records of the batch there as the batch holds:
+    compaction removed the others. Whether compaction was allowed to is judged by anomaly class.
     """
     if facts.replicas is None:
         return 0

@@ -179,9 +179,9 @@ def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     """Return {node: offset} of the replicas that left the ISR, are still assigned and are out of it at the end, by
     partition.
 
-    The offset is the high watermark of the last sample with the replica in the ISR. If it is lower, it is instead the
-    lowest offset from which the replay of the run truncated a log of the partition (`ConformanceFile.truncations`).
-    Deleted and compacted topics, and nodes whose disk a fault hit, are left out.
+    The offset is the high watermark of the last sample with the replica in the ISR. If the replay of the run truncated
+    a log of the partition from lower offsets on (`ConformanceFile.truncations`), it is the lowest of these. Deleted and
+    compacted topics, and nodes whose disk a fault hit, are left out.
     """
     cuts: dict[TopicPartition, list[int]] = defaultdict(list)
     for cut in facts.replay.truncations:

@@ -26,7 +26,8 @@ _proves = partial(breaks, proven=True)
 
 
 class _Batch(NamedTuple):
-    """Columns of a batch in `replicas.BATCHES` that must be equal in all replicas, except `sound`: its CRC is right."""
+    """Columns of a batch in `replicas.BATCHES`. All but `sound` must be equal in all replicas. `sound`: True if the
+    batch's CRC is right in this replica."""
 
     first_offset: int
     last_offset: int
@@ -84,10 +85,12 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics.
 
     Yields a `breaks` opinion (a promise is broken) where in-sync logs that no fault damaged differ below the high
-    watermark, end below it or all lack an offset, and where the final reader and another reader got other records than
-    a log has. Yields `contradicts` if only the final reader has other records, `lacks` for other differences and for
-    logs that could not be read, `agrees` for partitions without any. Yields nothing without a final read or without the
-    logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
+    watermark, end below it, or all lack an offset. Yields `breaks`, too, where a log has other records than both the
+    final reader and another reader got. Yields `contradicts` if only the final reader has other records.
+
+    Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any.
+    Yields nothing without a final read or without the logs on disk. Raises `BadInput`, OSError or ArrowException for
+    broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:

@@ -48,9 +48,9 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     topic. Its `promise` is at least once, at most once or exactly once.
 
     Yields `breaks` (the promise is broken) if the service dropped or doubled input records against its promise. Yields
-    it, too, if an acknowledged record of the output is not there. Yields `lacks` (evidence is missing) for an instance
-    that died, printed wrong events (docs/clients.md) or did not catch up. Yields it, too, for an output that cannot be
-    read.
+    `breaks`, too, if a record that the service reported as acknowledged is beyond the end of the output. Yields `lacks`
+    (evidence is missing) for an instance that died, printed wrong events (docs/clients.md) or did not catch up. Yields
+    `lacks`, too, for an output that cannot be read.
 
     Yields `open` (undecided) for missing records that the input or the settings may explain, and for a committed offset
     that went back. Yields `not judged` for what its promise allows, and for what its level (the events that it prints)
@@ -181,8 +181,9 @@ def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
 
 
 def why_unread(facts: Facts, topic: str) -> str:
-    """Return a reason why records of this topic may have been lost after a reader got them; '' if neither the settings
-    nor the prediction nor the audit's counts suggest that. Other readers may then have missed these records."""
+    """Return a reason why records of this topic may have been lost after a reader got them; '' if there is none.
+    Reasons are the settings, the model's prediction and the audit's counts. Other records may have taken the offsets of
+    lost ones, and a reader that had passed these offsets never gets them."""
     promises = Promises.from_experiment(facts.case.planned, topic)
     if promises.unclean_election or promises.dropped:
         return "the input topic may have lost records after they were read"

@@ -127,8 +127,8 @@ def _judge(
 
 
 def _why_input(facts: Facts, group: str) -> str:
-    """Return why the group may have got other records at the same offsets than the final read has; '' if
-    neither the settings nor the prediction suggest that."""
+    """Return why a topic of the group may have lost records after the group got them; '' if neither the settings nor
+    the model's prediction suggest it. The final read may then have other records at their offsets."""
     for topic in facts.case.experiment.input_of(group):
         promises = Promises.from_experiment(facts.case.planned, topic)
         if promises.unclean_election or promises.dropped:

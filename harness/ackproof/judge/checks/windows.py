@@ -42,10 +42,12 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
     """Compare the windows of a soak with each other, with the timeline and with the audit of the whole run. A window is
     a part of the load whose records are read back and audited while the load runs.
 
-    Yields `contradicts` (files disagree) if windows leave out offsets, or differ from the timeline or from their own
-    findings. Yields `lacks` (evidence is missing) if the last window was not audited. Yields `lacks`, too, if the
-    windows together count or find something other than the audit of the whole run. Yields `not judged` for deleted
-    windows, and for what only that audit can find. Yields `agrees` if all windows together found what that audit did.
+    Yields `contradicts` (files disagree) if windows leave out offsets. Yields `contradicts`, too, if the counts of a
+    window differ from the timeline or from its own findings.
+
+    Yields `lacks` (evidence is missing) if the last window was not audited. Yields `lacks`, too, if the counts or
+    findings of all windows together differ from the audit of the whole run. Findings that only that audit can have are
+    `not judged`, and so are deleted windows. Yields `agrees` if all windows together found what that audit did.
 
     Yields nothing for a run that is no soak. Raises `BadInput` for a broken window file.
     """

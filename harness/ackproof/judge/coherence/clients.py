@@ -264,8 +264,8 @@ def _kills(facts: Facts) -> Iterator[str]:
 
 
 def check_watching(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `not judged` opinion for the anomaly classes that only live readers can show (`LIVE_ONLY`), if these did
-    not read during the whole load.
+    """Yield a `not judged` opinion for the anomaly classes that only live readers can show (`LIVE_ONLY`), if no live
+    reader read anything. Yield the same opinion if live readers stood still before the end of the load (`_behind`).
 
     Yield a `lacks` opinion (evidence is missing) for each time longer than 5 s without a round of samples. The sampler
     makes rounds whether or not brokers answer, so that the harness itself stood still in such a time.

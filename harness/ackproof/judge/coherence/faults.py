@@ -46,9 +46,13 @@ _AFTER_NS: Final = 3_000_000_000
 
 
 def check_lives(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) if a fault's events are out of order, before the load phase, after
-    the heal phase, or of a fault that the case does not have; a `lacks` opinion (evidence is missing) if a fault missed
-    (found nothing to break, or had no effect) although no storm drew it."""
+    """Check the events of each fault in the timeline.
+
+    Yield a `contradicts` opinion (files disagree) for events that are out of order, before the load phase or after the
+    heal phase. Yield the same opinion for a fault that the case does not have. Yield a `lacks` opinion (evidence is
+    missing) for a fault that missed: it found nothing to break, or had no effect. Only a fault that a storm chose at
+    random may miss.
+    """
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):
         own = [event for event in events if event.kind in WRITTEN_AT_ONCE]
@@ -99,11 +103,11 @@ def _life(name: str, kind_in_case: str, events: Sequence[Event]) -> Iterator[str
 
 
 def check_scripts(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of
-    order or differ from the case's.
+    """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of order or
+    differ from the case's. A script is a fault that leads brokers through steps, one at a time (`faults.script`).
 
-    For a confirmed script, also yield one for missing steps, and one for each step whose observed state was
-    not the expected one.
+    If the timeline says that the script took effect, also yield one for missing steps, and one for each step whose
+    observed state was not the expected one.
     """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
@@ -137,9 +141,10 @@ def check_targets(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each event of a fault that aims at nodes which cannot have
     held the fault's roles.
 
-    Also yield one for a fault's request with a wrong role, without a trigger or, if the fault was confirmed, without
-    nodes. Yield one for a confirmation without a witness: the check that saw the effect or the healing. Nothing is
-    yielded for an attached cluster, whose nodes have ids of their own.
+    Also yield one for each `FaultAsked` event with a wrong role, without a trigger (why the fault began then) or, if
+    the fault was confirmed, without nodes. Yield one for a `FaultConfirmed` or `FaultRecovered` event without a
+    witness: the check that saw the effect or the healing. Nothing is yielded for an attached cluster, whose nodes have
+    ids of their own.
     """
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
@@ -175,9 +180,9 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
     """Yield, as the end of a sentence, why a fault was aimed at the wrong `nodes`; nothing if the holder of one of its
     roles is unknown.
 
-    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. `bit`: True
-    if the fault took effect. Without effect a role may have had no holder, as in a quorum without a leader. Then only
-    nodes that held none of the roles yield a sentence.
+    The holder is known if the case alone decides it, or if samples or the metadata log show the partition. Each of
+    `nodes` must have held one of the roles. `bit`: True if the fault took effect; then `nodes` must also have a holder
+    of each role. Without effect a role may have had no holder, as in a quorum without a leader.
     """
     holders: set[int] = set()
     for role in fault.targets:
@@ -213,10 +218,12 @@ def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] 
 
 
 def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequence[int]) -> set[int]:
-    """Return those of `holders` that a fault aimed at `nodes` must have hit; empty if none is certain.
+    """Return those of `holders` that a fault aimed at `nodes` must have hit; empty if none is certain. `holders`: nodes
+    that may have held the role.
 
-    If the case alone decides who holds the role, all its holders are hit. A rack of a partition's replica or of the
-    active controller is hit as a whole. Any other role is hit through one of its holders.
+    If the case alone decides who holds the role, all of `holders` are certain. For a rack of a partition's replica or
+    of the active controller, those in the racks of `nodes` are, because a fault hits a whole rack. For any other role
+    none is: each of `holders` may have been the only one.
     """
     moves = (part.kind in OF_PARTITION or part.group is not None for part in role.walk())
     if not (any(moves) or any(map(_is_active_controller, role.walk()))):

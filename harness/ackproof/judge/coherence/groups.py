@@ -41,8 +41,9 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
     own ledgers.
 
     Also yield an opinion if members got records, or committed offsets, beyond the end of the final read
-    (`_beyond_the_end` says which groups are left out). There, two answers of Kafka differ. In a sealed run, whose
-    digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else `contradicts`.
+    (`_beyond_the_end` says which groups are left out). Then Kafka's answers to the members and to the final reader
+    differ. In a sealed run, whose digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else
+    `contradicts`.
     """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return
@@ -103,8 +104,9 @@ def _beyond_the_end(facts: Facts) -> Iterator[str]:
     read.
 
     Left out are groups whose input may have lost records that members got, and groups whose offsets or input a fault or
-    a user's command changed. Other inputs keep every record below the high watermark, so that the final read reaches
-    it. Committed offsets that no member asked for are checked in `judge.checks.groups`.
+    a user's command changed. The input of every other group keeps all records below the high watermark, so that the
+    final read reaches what members got. Committed offsets that no member asked for are checked in
+    `judge.checks.groups`.
     """
     reads = facts.final_read.partitions if facts.final_read is not None else ()
     ends = {(read.topic, read.partition): read.end for read in reads if read.complete}

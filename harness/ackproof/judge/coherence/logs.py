@@ -141,9 +141,9 @@ def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
     """Yield an opinion if the final read of a partition without retention begins above offset 0. In a soak, it may
     begin at the end of the records that the soak itself deleted.
 
-    The opinion is `breaks` (a promise is broken) if two conditions hold. The logs of all in-sync replicas begin there
-    too, or all begin earlier; and only a broker can have moved the log start (`_keeps_all`). Otherwise it is `lacks`
-    (evidence is missing).
+    The opinion is `breaks` (a promise is broken) if only a broker can have moved the log start (`_keeps_all`), and all
+    in-sync logs show one error. Either they begin where the final read does: brokers deleted records. Or they begin at
+    lower offsets: brokers do not serve records that they hold. Otherwise the opinion is `lacks` (evidence is missing).
 
     Also yield `lacks` if the number of records that were read is unknown. Runs without a seal are spared that: older
     versions did not count them.
@@ -253,11 +253,11 @@ def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> 
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:
-    """Yield a sentence for copies of a batch on several replicas that have the same CRC and differ in what the CRC
-    covers.
+    """Yield a sentence for copies of a batch on several replicas that have the same CRC and differ in a column that the
+    CRC covers (`_COVERED`).
 
-    Sound copies that differ in the CRC alone are named too: they hold the same records in other bytes of the same
-    length, and no broker writes these.
+    Also yield one for copies that are equal in all these columns and differ in the CRC. They hold the same records in
+    other bytes of the same length, and no broker writes these. Only copies whose CRC is right are compared.
     """
     sound = batches.filter(pc.field("sound"))
     known = pc.if_else(pc.equal(sound["content"], UNKNOWN_CONTENT), None, sound["content"])

@@ -71,9 +71,9 @@ def _too_many_registrations(facts: Facts) -> Iterator[str]:
 def _kept_leaderships(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each leader that ended and registered again, and still leads in the same leader epoch.
 
-    A new incarnation is registered after the session of the old one has ended, and with it its leaderships
-    (org.apache.kafka.controller.ClusterControlManager.registerBroker). This does not hold with ZooKeeper: a controller
-    that starts after its brokers finds them all alive.
+    The controller registers a new incarnation of a broker only after the session of the old one has ended. The end of a
+    session takes away the broker's leaderships (org.apache.kafka.controller.ClusterControlManager.registerBroker). This
+    does not hold with ZooKeeper: a controller that starts after its brokers finds them all alive.
     """
     ends = [event for event in facts.events if isinstance(event.what, NodeEnded | NodeDied)]
     back = [

@@ -38,8 +38,9 @@ _ANSWERS_WITHIN_NS: Final = 11_000_000_000
 
 
 def check_looks(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) if `pulse.jsonl` does not fit other files: its number of rounds of
-    the sampler must fit the samples, and its numbers of records the ledgers."""
+    """Yield a `contradicts` opinion (files disagree) if samples repeat or go back in time, or if `pulse.jsonl` does not
+    fit other files. Each line of `pulse.jsonl`, one a second, has the number of the sampler's rounds, which is compared
+    with the samples. It also has the numbers of records sent and acknowledged, which are compared with the ledgers."""
     yield from map(contradicts, _sampled_twice(facts))
     if facts.pulses:
         yield from map(contradicts, _more_samples_than_looks(facts))
@@ -65,10 +66,11 @@ def _sampled_twice(facts: Facts) -> Iterator[str]:
 
 
 def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for the first line of `pulse.jsonl` by whose time the samples have more distinct times than the
-    sampler had rounds.
+    """Yield a sentence for the first line of `pulse.jsonl` by whose time the samples show more rounds than the sampler
+    can have made. Samples of one round have the same time.
 
-    A round gets its time before it is counted. So the rounds that the next line counts, and one more, are allowed.
+    A round gets its time before it is counted. So the rounds that all lines up to the next one count, and one more, are
+    allowed.
     """
     times = sorted({sample.t_ns for sample in facts.samples})
     looks = 0
@@ -141,9 +143,9 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
     """Yield an opinion where sampled high watermarks and log ends do not fit each other or the logs on disk.
 
-    In a sealed run, whose digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else
-    `contradicts` (files disagree). In a sealed run it is `breaks` (a promise is broken) if the high watermark of one
-    leader certainly fell within one epoch.
+    In a run without a seal, the opinion is `contradicts` (files disagree). A seal's digests prove that the files are
+    unchanged. So the opinion in a sealed run is `lacks` (evidence is missing), except for a high watermark of one
+    leader that certainly fell within one epoch. That is `breaks` (a promise is broken).
     """
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
