@@ -296,7 +296,7 @@ class VerdictFile(Document):
     witnesses: tuple[str, ...] = ()
     """Sentences on how the logs on disk confirm the final read."""
     calm: QuietSeconds | None = None
-    """Load of the machine in the seconds without an active fault; None if it was not observed."""
+    """Load of the machine and the clients; None if it was not observed."""
     expected: tuple[ExpectationJudged, ...] = ()
     """Results of the bounds of `expect`; empty in files of older versions."""
     opinions: tuple[JudgedOpinion, ...] = ()
@@ -370,7 +370,8 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 
 
 class QuietSeconds(BaseModel, frozen=True):
-    """Load of the machine and the clients, averaged over the seconds of load without an active fault.
+    """Load of the machine and the clients while the producers sent. `seconds`, `sent_rate` and `median_ms` are of the
+    seconds without an active fault, all other numbers of the whole load.
 
     Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `asked_rate`, `sent_rate`:
     configured and actual rate of all producers together, in records per second; `asked_rate` None: unlimited.
