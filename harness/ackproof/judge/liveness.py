@@ -13,6 +13,7 @@ from typing import Final
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.promises import Promises, elects_uncleanly, settings_in_force
+from ackproof.faults.disks.disk import EmptyDisk
 from ackproof.judge.checks.committed import broker_values
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
@@ -107,10 +108,12 @@ def blocked(facts: Facts) -> Iterator[tuple[TopicPartition, str]]:
 
 
 def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> str:
-    """Return why no replica may lead: brokers of the ISR do not run, faults took their disks, or kills emptied ISR and
-    ELR; '' if one may.
+    """Return why no replica may lead: brokers of the ISR do not run, faults took or replaced their disks, or kills
+    emptied ISR and ELR; '' if one may.
 
-    With unclean elections any replica may lead.
+    With unclean elections any replica may lead. Without, a KRaft controller elects no broker whose registration lacks
+    the log dir that the partition was on (`isAcceptableLeader`, KIP-858), and does not look again when the broker
+    assigns it to a new one.
     """
     in_force = settings_in_force(facts.case.experiment, one.topic)
     unclean = all(elects_uncleanly(at_broker.config) for at_broker in in_force)
@@ -122,14 +125,30 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
             "unclean.leader.election.enable is off (KIP-966)"
         )
     broken = facts.disk_nodes & set(one.offline)
+    replaced = set() if unclean else _with_new_log_dirs(facts)
     down = able.difference(running)
-    if not able or able - down - broken:
+    if not able or able - down - broken - replaced:
         return ""
     names = [f"broker {node} does not run" for node in sorted(down)]
     names += [f"a fault took the log dir of broker {node}" for node in sorted((broken & able) - down)]
+    names += [
+        f"a fault replaced the disk of broker {node}" for node in sorted((replaced & able) - broken - down)
+    ]
     return f"no replica that may lead is there: {', '.join(names)}" + (
         "" if unclean else ", and unclean.leader.election.enable is off"
     )
+
+
+def _with_new_log_dirs(facts: Facts) -> set[int]:
+    """Return the nodes whose log dirs got new ids (`directory.id`) in KRaft mode: a fault emptied their disks."""
+    if facts.case.experiment.cluster.mode != "kraft":
+        return set()
+    emptied = {
+        fault.number
+        for fault in facts.case.faults
+        if isinstance(fault, EmptyDisk) and fault.restore == "nothing"
+    }
+    return {node for _, node in facts.aimed_at(emptied)}
 
 
 def _of_stalled(facts: Facts, one: Unrecovered) -> str:

@@ -147,12 +147,26 @@ def test_an_empty_isr_and_elr_excuse_only_where_the_last_of_them_were_killed(
     assert ("KIP-966" in why) is excused
 
 
-def test_a_log_dir_that_is_served_excuses_nothing(make_run: MakeRun) -> None:
+@pytest.mark.parametrize(
+    ("disk_fault", "config", "excused"),
+    [
+        ("empty_disk: {target: leader(orders/0)}", "", True),
+        ("empty_disk: {target: leader(orders/0)}", UNCLEAN, False),
+        ("empty_disk: {target: leader(orders/0), restore: live}", "", False),
+        ("truncate_segment: {target: leader(orders/0)}", "", False),
+    ],
+    ids=["a new log dir", "any may lead", "a copy of the log dir", "the same log dir"],
+)
+def test_a_log_dir_that_is_served_excuses_only_if_it_is_a_new_one(
+    make_run: MakeRun, disk_fault: str, config: str, *, excused: bool
+) -> None:
     experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
-        "kill: {target: leader(orders/0)}", "empty_disk: {target: leader(orders/0)}"
+        "kill: {target: leader(orders/0)}", disk_fault
     )
-    there = stuck("leaderless", isr=(2,))
-    assert of(judged(make_run, there, experiment=experiment), "leaderless").forbidden is True
+    if config:
+        experiment = experiment.replace("{min.insync.replicas: 2}", config)
+    there = stuck("leaderless", isr=(2,), replicas=(2,))
+    assert of(judged(make_run, there, experiment=experiment), "leaderless").forbidden is not excused
 
 
 def test_a_reassignment_to_a_broker_that_is_down_is_excused(make_run: MakeRun) -> None:
