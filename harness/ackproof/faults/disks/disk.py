@@ -129,7 +129,7 @@ def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
             stop=context.stop,
         )
     except WaitTimeout as error:
-        raise FaultNotConfirmed(f"healing: {error}") from error
+        raise FaultNotConfirmed(str(error)) from error
     mine = [place for place, state in seen.items() if brokers & set(state.replicas)]
     return f"metadata: in the ISR of all its {len(mine)} partition(s)"
 

@@ -147,7 +147,7 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
             replica = node.disk.partition(*self.place)
             found = None if replica is None else _batch_of(replica, first)
             if found is not None and not found[0].intact(found[1]):
-                raise FaultNotConfirmed(f"flip_bits: healing: {node.name}'s batch at {first} is rotten still")
+                raise FaultNotConfirmed(f"flip_bits: {node.name}'s batch at {first} is rotten still")
         return f"{witness}; the checksum holds again"
 
     def _put_bit_back(self, node: LocalNode) -> bool:
