@@ -326,9 +326,12 @@ class Control:
             self.look()
 
     def _register(self, node: int, born: int, backoff: int) -> None:
-        """Request the registration of a broker that has started; while it is refused, again after `backoff` ns, which
-        doubles up to 1 s. It is refused while the session of its last incarnation lives. `born`: the value of
-        `Control.born` at the start of the process; nothing happens if that process has ended."""
+        """Request the registration of a broker that has started. If no controller is reached or the controller refuses,
+        try again after `backoff` ns, which doubles up to 1 s. The controller refuses while the session of the broker's
+        last incarnation lives.
+
+        `born`: the value of `Control.born`, a count of the node's starts and ends, at the start of the process. If the
+        count has changed, the process has ended, and nothing happens."""
         if self.born[node] != born or self.disks.holds(node, 0, self._register, node, born, backoff):
             return
         host = self._host(node)

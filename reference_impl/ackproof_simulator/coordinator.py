@@ -48,8 +48,8 @@ class _Known:
     """The coordinator's memory of one transactional id: its transaction, and the markers that are in flight."""
 
     transaction: Transaction
-    """State of the present transaction. librdkafka speaks the first protocol: one producer epoch spans many
-    transactions.
+    """State of the present transaction. librdkafka speaks the first transaction protocol (before KIP-890), in which one
+    producer epoch spans many transactions.
     """
     decided: tuple[int, bool] | None = None
     """(producer epoch, True for a commit) of the last decided transaction, by which a repeated EndTxn is answered;

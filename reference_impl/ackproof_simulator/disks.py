@@ -79,7 +79,8 @@ class Disks:
 
     def freeze(self, node: int, folder: int, active: int) -> None:
         """Freeze a log dir: later writes wait. Earlier writes are on the disk, because FIFREEZE syncs the file system.
-        `active`: id of the present active controller."""
+        `active`: id of the controller that counts as active. If the metadata log is on this dir, the node knows no
+        later controller until the thaw."""
         self.frozen[node, folder] += 1
         if self.metadata_still(node):
             self.knew.setdefault(node, active)
@@ -161,12 +162,13 @@ class Disks:
         act: Act,
         *args: object,
     ) -> bool:
-        """Queue a step of a partition's replica on broker `at` if the step must wait, and return True: `act` is called
-        after the wait.
+        """Queue a step of a partition's replica on broker `at` if a frozen disk delays the step, and return True: `act`
+        is called after the wait. Else return False: the caller must take the step now.
 
-        Else return False: the caller must take the step now. `event` None: a step that takes the replica's lock but
-        writes nothing. `lane`: a connection, or the id of the leader whose fetcher brings the step; later steps of the
-        same lane wait too.
+        A step waits if it would write to the frozen log dir. It also waits if an earlier step holds the replica's lock,
+        or if its lane is blocked. `lane`: requests that are handled in order, given by their connection or by the
+        leader whose fetcher brings them. A step that waits blocks later ones of its lane. `event` None: a step that
+        takes the replica's lock but writes nothing.
         """
         if lane is not None and self._is_taken(at, lane):
             self._requests.setdefault(at, []).append(self._mine(at, act, args))

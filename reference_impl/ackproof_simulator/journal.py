@@ -43,7 +43,8 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """Record of the controller's decisions and of processes. `records`: the metadata log, in offset order.
+    """Record of the controller's decisions, and of starts and ends of processes, during a simulated run. `records`: the
+    decisions as a metadata log, in offset order.
 
     `wall_ns`: wall-clock time of the run's start. `log_dirs`: number of log dirs per broker; a single log dir is not
     recorded.

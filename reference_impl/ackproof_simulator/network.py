@@ -220,8 +220,8 @@ class Network:
                 self.reset(connection)
 
     def reset(self, connection: Connection) -> None:
-        """Drop the connection with all messages in flight. Its opener is notified after one hop; with a fault that
-        delays this, later."""
+        """Drop the connection with all messages in flight. Its opener is notified one hop later, or later still if a
+        `slow_close` fault delays the end of connections."""
         connection.generation += 1
         connection.held.clear()
         connection.stuck = [[], []]

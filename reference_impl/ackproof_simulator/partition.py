@@ -54,9 +54,9 @@ class PartitionRun:
     """One simulated partition on all its brokers. `image`: the controller's state; brokers learn of it later. `around`:
     the objects that all parts of the run share. In the methods, `at` is the id of a broker.
 
-    By broker: `tokens`, number of its newest fetch; `parked`, its fetch that waits at the leader; `caught`, the
-    leader's record of its fetches; `proposed`, its unanswered ISR proposal. `asked`: produce requests that wait at a
-    leader, by (leader, producer, sequence). `timed`: leaders at which a check for timed-out requests is scheduled."""
+    By follower: `tokens`, number of its newest fetch; `parked`, its fetch that waits at the leader; `caught`, the
+    leader's record of its fetches. By leader: `proposed`, its unanswered ISR proposal; `timed`, leaders that check for
+    timed-out requests. `asked`: produce requests that wait at a leader, by (leader, producer, sequence)."""
 
     topic: str
     number: int

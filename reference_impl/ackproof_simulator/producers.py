@@ -164,8 +164,9 @@ class Producer:
         return self.began + int(seq * self.gap)
 
     def _make(self) -> None:
-        """Create the records that are due since the last call, and send them in batches. Calls itself again after a
-        linger or, at a low rate, when each partition is due a record; ends when the producer stops."""
+        """Create the records that are due since the last call, and send them in batches. Calls itself again after one
+        linger. At a low rate, the interval is longer: the time in which each partition gets a record. Ends when the
+        producer stops."""
         if self.stopping:
             return
         due = int((self.clock.now - self.began) / self.gap)

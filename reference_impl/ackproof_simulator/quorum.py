@@ -54,8 +54,8 @@ class Quorum:
 
     @property
     def presumed(self) -> int:
-        """The active controller; in a stalled quorum the stalled one, which other nodes still take for active; else
-        NOBODY."""
+        """The controller that other nodes take for active: `active`; in a stalled quorum `standing_still`, which frozen
+        disks keep from committing; else NOBODY."""
         return self.active if self.active != NOBODY else self.standing_still
 
     def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
@@ -99,9 +99,9 @@ class Quorum:
         """Update the active controller; call it after a change of a process, a link, a disk or the voters.
 
         A controller that may not lead any more is deposed, and an election is called. A stalled controller that can
-        commit again is active again, unless an election was due and nobody could be elected: then one is held at once.
-        With neither an active nor a stalled controller, an election follows after a whole time-out, in place of a
-        pending one."""
+        commit again becomes active again. If an election was due meanwhile and nobody could be elected, another
+        election takes place without a time-out instead. While there is neither an active nor a stalled controller, each
+        call schedules an election after a whole time-out, and cancels the election scheduled before."""
         if self.active != NOBODY:
             if not self._may_lead(self.active):
                 self._lose()

@@ -69,10 +69,10 @@ class FinalPlace:
 class Simulation:
     """One simulated run of a case; `run` carries it out.
 
-    Results: `complete`, True if all logs were at rest and replicated before the final read, else `reasons`; `final`,
-    the final read by partition; `world`, everything else that happened. `say(detail, fault)` is called with timeline
-    events; `fault`: number of the fault, None for none. `reading`: True to simulate readers even if no trigger or fault
-    needs them. `wall_ns`: wall-clock time of its start."""
+    `complete`: True if all logs were at rest and replicated before the final read. `reasons`: why `complete` is False.
+    `final`: the final read, by partition. `world`: everything else that happened. `say(detail, fault)` is called with
+    timeline events; `fault`: number of the fault, None for none. `reading`: True to simulate readers even if no trigger
+    or fault needs them. `wall_ns`: wall-clock time of its start."""
 
     def __init__(
         self,

@@ -147,7 +147,8 @@ class Schedule:
         return LIVE[condition.gauge](world.look(world.partition(topic, number)))
 
     def _let_follow(self, first: Life) -> None:
-        """Schedule the chained faults (trigger `after:`) that begin because of the last step of fault `first`."""
+        """Schedule the faults with a trigger `after:` fault `first`. Call it directly after `first` was confirmed, or,
+        for the faults that a storm drew, after the storm (`first`) was started."""
         for life in chained_faults(self.lives, first):
             if isinstance(trigger := life.fault.trigger, ChainTrigger):
                 later = seconds(trigger.by) + NOTICE_NS
@@ -182,10 +183,10 @@ class Schedule:
     def _attempt(
         self, number: int, act: Callable[[], str], then: Callable[[str], object], failed: str = ""
     ) -> None:
-        """Call `act`, again and again while it raises `NotYet` and the fault's time limit is not over; then call `then`
-        with its result.
+        """Call `act` for the fault with this number; then call `then` with the result of `act`.
 
-        Any other error fails the fault, with `failed` before the error's text."""
+        While `act` raises `NotYet`, call it again every 10 ms, until the fault's time limit is over. A later `NotYet`
+        and any other error fail the fault, with `failed` before the error's text."""
         try:
             did = act()
         except AckproofError as error:

@@ -52,7 +52,8 @@ Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts
 
 
 def linger_for(spec: ExperimentSpec, batches: int) -> float:
-    """Return the linger in seconds that gives about `batches` batches per run, at least the linger in the file."""
+    """Return the linger in seconds with which a run has about `batches` batches, of all producers and partitions
+    together. It is at least the linger of the experiment. A run with fewer batches is simulated faster."""
     producers, load = spec.workload.producers, spec.workload.duration
     topics = [spec.topics[name] for name in spec.topic_names()]
     lines = producers.count * sum(topic.partitions for topic in topics)

@@ -172,8 +172,9 @@ class TransactionalProducer(Producer):
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _drain(self, line: Line) -> None:
-        """Send the queued batches of a partition (`line`). If it is not in the transaction yet, first ask the
-        coordinator to add it; the batches are sent after its answer. Does nothing once the producer is over."""
+        """Send the queued batches of a partition (`line`). If the partition is not in the transaction yet, first ask
+        the coordinator to add it; the batches are sent after the answer. Does nothing after the producer has stopped
+        sending (`OVER`)."""
         if not line.queue or self.phase is _Phase.OVER:
             return
         if line.place in self.joined:

@@ -166,7 +166,8 @@ class World:
         return producer
 
     def _ended_by_itself(self, producer: TransactionalProducer) -> None:
-        """Schedule a new producer with the transactional id of one that has ended, unless the load ends before."""
+        """Start a new producer with the transactional id of one that has ended by itself, half a second later
+        (`ANOTHER_NS`). Start none if the load has ended by then."""
 
         def another() -> None:
             if not producer.closed and not producer.stopping:

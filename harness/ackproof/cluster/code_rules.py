@@ -100,8 +100,8 @@ class CodeAgent(ABC):
     # -- threads that wait at a FIFO ----------------------------------------------------------------------------------
 
     def hold_threads(self, key: str) -> None:
-        """Create the FIFO `KEY.hold` in the node's folder. A thread of the node that opens it for reading (by a rule)
-        waits until `release_threads`. Raises OSError, also if the FIFO exists."""
+        """Create the FIFO `KEY.hold` in the node's folder. A Byteman rule can make a thread of the node open the FIFO
+        for reading: the thread then waits until `release_threads`. Raises OSError, also if the FIFO exists."""
         os.mkfifo(self._fifo(key))
 
     def release_threads(self, key: str) -> None:

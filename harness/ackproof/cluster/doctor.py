@@ -50,11 +50,11 @@ _OPTIONAL: Final = (
 
 
 def describe_means(need: Need, *, containers: bool = False) -> str:
-    """Return in words the tool or right by which this machine meets a need (a preparation that faults require); '' if
-    none is required.
+    """Return in words the tool or right by which this machine meets a need, such as the path of nft; '' if the need
+    requires none. A need is a preparation that faults require.
 
-    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. Builds no
-    tool; for `Need.DISKS` the first call mounts a file system as a trial.
+    `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. A missing
+    Toxiproxy is not built. For `Need.DISKS` the first call mounts a file system as a trial.
     """
     if need is Need.DISKS:
         if why := refusal():
@@ -165,8 +165,8 @@ def _memory() -> str:
 
 
 def _loopback() -> str:
-    """Listen at an address other than 127.0.0.1 and connect to it. Return the result in words; raises OSError if it
-    fails."""
+    """Listen at an address other than 127.0.0.1, as each node of a cluster does, and connect to it. Return the result
+    in words; raises OSError if it fails."""
     address = "127.201.2.1"
     with socket.socket() as listener:
         listener.bind((address, 0))

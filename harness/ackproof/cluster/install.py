@@ -43,11 +43,13 @@ class Installation:
 
 
 def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
-    """Find or make everything that nodes of this Kafka need to start. A cluster is started if archives must be made.
+    """Find or make what nodes of this Kafka need to start: Java, jars, class-data archives and a metadata checkpoint.
+    Missing archives are made by a cluster that is started for this purpose.
 
     If this Java cannot share class data, there are no archives: nodes start slowly, and nothing else changes. Raises
-    `BadInput` without such a release, build or image, `MissingTool` without mvn, Java or a needed container engine.
-    Raises `ProvisionFailed` for a failed download, SHA-256 or archive, `EngineFailed` if the engine fails.
+    `BadInput` for an unknown release, or if the build or image is missing. Raises `MissingTool` without mvn, Java or a
+    needed container engine, `ProvisionFailed` if a download, a SHA-256 check or an archive fails. Raises `EngineFailed`
+    if the engine fails.
     """
     java = find_java()
     if build.image is None:
@@ -73,7 +75,8 @@ def with_features(
 ) -> Installation:
     """Return the installation with a metadata checkpoint for these feature levels; the first time takes 0.5 s.
 
-    Raises `BadInput` with Kafka's message if Kafka refuses the levels, `ProvisionFailed` if formatting fails otherwise.
+    Raises `BadInput` for a malformed feature, and with Kafka's message if formatting with these levels fails. Raises
+    `WaitTimeout` if it takes too long.
     """
     if not features:
         return installed

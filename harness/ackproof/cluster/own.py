@@ -145,9 +145,9 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     def start(self, timeout_s: float = START_WITHIN_S) -> None:
         """Start all nodes, controllers first; return when every broker answers and sees all brokers unfenced.
 
-        Brokers of `start_order` start one after the other, and `timeout_s` limits the wait for each of them and for the
-        rest. Raises `NodeDied` as soon as a node ends, `WaitTimeout` after `timeout_s` seconds; then `stop` cleans up.
-        Raises `BadInput` if it was started before, and what finding an installation, addresses, links or disks raises.
+        Brokers of `start_order` start one after the other. `timeout_s`: limit in seconds for each of them, then for all
+        others. Raises `NodeDied` as soon as a node ends, `WaitTimeout` after a limit; then `stop` cleans up. Raises
+        `BadInput` if it was started before. Errors of installation, addresses, links and disks are passed on.
         """
         if self._watcher is not None:
             raise BadInput("this cluster was started already")
@@ -205,9 +205,9 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
         """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
 
-        Return the ids of the nodes that did not shut down within `timeout_s` s and were killed; [] unless `graceful`.
-        May be called at any time and again. Raises `WaitTimeout`, `DiskError`, `LinkError` or `EngineFailed`.
-        """
+        Return the ids of the nodes that `timeout_s` s after SIGTERM still ran and were killed; [] unless `graceful`.
+        May be called at any time and again. Raises `WaitTimeout` if a process outlives SIGKILL for 10 s. Raises
+        `DiskError`, `LinkError` or `EngineFailed` if disks, links or containers stay."""
         self._ending = True
         late: list[int] = []
         if graceful:
@@ -275,7 +275,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself, `LinkError` if a proxy died or links could not be renewed."""
+        """Raise `NodeDied` if a node died by itself, `LinkError` if the mesh's proxy died or packet rules failed."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death
@@ -336,7 +336,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         metadata_of(self.spec).lay_data(self.layout, node_id, data, checkpoint, self._cluster_id)
 
     def _lay_out(self, node_id: int, files: NodeFiles) -> None:
-        """Write a node's server.properties, hosts file and files of `_lay_more`, and format its data folders."""
+        """Write a node's server.properties, hosts file and a backend's files (`_lay_more`); format its data folders."""
         files.folder.mkdir(parents=True, exist_ok=True)
         files.properties.write_text(render(settings(self.layout, node_id, files.data.name)), encoding="utf-8")
         self._lay_data(node_id)

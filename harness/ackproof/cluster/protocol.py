@@ -143,8 +143,8 @@ class LocalNode(Node, Protocol):
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
-    """Return the nodes as nodes of this machine, whose processes and data faults can reach. Raises `FaultNotConfirmed`
-    if the process of a node is out of reach.
+    """Check that each node is a process of this machine, so that faults can reach it and its data. Return the same
+    nodes, typed as `LocalNode`. Raises `FaultNotConfirmed` if a process is out of reach.
 
     Before a run, validation refuses faults that need such nodes if the backend has none (`experiment.backends`).
     """
@@ -184,7 +184,7 @@ class Cluster(ABC):
     @abstractmethod
     def stop(self) -> object:
         """End every node at once. For an attached cluster, only close the connections. May be called at any time and
-        again; afterwards no node can be started."""
+        again; afterwards no node can be started. The returned value depends on the backend and has no meaning here."""
 
     @abstractmethod
     def remove_data(self) -> None:
@@ -253,8 +253,9 @@ class Cluster(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `NodeDied` if a node has died by itself and was not started again, `LinkError` if links between
-        nodes have lost their proxy or could not be renewed. Does nothing for an attached cluster."""
+        """Raise `NodeDied` if a node has died by itself and was not started again. Raise `LinkError` if the proxy of
+        `mesh` has ended, or if packet rules could not be set in a restarted container. Does nothing for an attached
+        cluster."""
 
     @abstractmethod
     def controller(self) -> int | None:
@@ -297,8 +298,8 @@ class Cluster(ABC):
 
     @abstractmethod
     def running_links(self) -> Mapping[int, Connection]:
-        """Return a connection to each broker that runs (not paused), for `queries`; of an attached cluster, to every
-        broker."""
+        """Return a connection to each broker that runs and is not paused, by broker id, for the requests of
+        `cluster.queries`. In an attached cluster, return one to every broker."""
 
     @abstractmethod
     def admin_link(self) -> Connection | None:

@@ -100,7 +100,7 @@ def ask_partitions(
 ) -> Question:
     """Return a request for leaders, epochs, ISRs, ELRs: DescribeTopicPartitions, or Metadata for older brokers.
 
-    `access`: says which of both they understand. `cursor`: end of the previous page; None for the first.
+    `access`: says which request the brokers support. `cursor`: end of the previous page; None for the first page.
     """
     wanted = sorted(set(topics))
     if not access.describes_partitions:

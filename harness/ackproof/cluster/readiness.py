@@ -148,8 +148,8 @@ def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float)
 
 
 def _request(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Refused]:
-    """Ask the broker once to create each pending topic, or to auto-create it. Return the topics that it refused or that
-    do not exist yet, each with the error."""
+    """Ask the broker once for each pending topic: by a Metadata request if the topic is `auto_created`, else by
+    CreateTopics. Return the topics that it refused or that do not exist yet, each with the error."""
     automatic = [name for name, topic in pending.items() if topic.auto_created]
     made = {name: topic for name, topic in pending.items() if not topic.auto_created}
     refused = queries.create_topics(link, made, 5.0) if made else {}

@@ -25,8 +25,8 @@ _LIBRARIES: Final = (LIBRDKAFKA, JAVA)
 
 @dataclass(frozen=True)
 class ClientChoice:
-    """A client library, by its name in `rundir.guarantees`. `release`: release of kafka-clients; '' if none is named.
-    `command`: command line of a user's program."""
+    """A client library, by its name: `librdkafka`, `java`, or `command` for a program of the user. `release`: release
+    of kafka-clients; '' if none is named. `command`: command line of the user's program."""
 
     library: str = LIBRDKAFKA
     release: str = ""

@@ -62,8 +62,9 @@ def _read_values(value: object) -> object:
 
 
 def _name_bounds(bounds: object) -> object:
-    """Return a mapping with an entry for each bound of a file: name → (name, bound, `twice`). `twice`: True if an
-    earlier name is another spelling of the same quantity. A value that is no mapping is returned unchanged."""
+    """Return a mapping with an entry for each bound of a file: name → (name, bound, `twice`). The validator of a bound
+    gets only the value, and needs the name to find the quantity. `twice`: True if an earlier name is another spelling
+    of the same quantity. A value that is no mapping is returned unchanged."""
     if not isinstance(bounds, dict):
         return bounds
     names = [standard_spelling(str(name)) for name in bounds]
@@ -125,7 +126,8 @@ def _check_window(window: Window, quantity: Quantity) -> None:
 
 
 def _is_over_repeats(bound: object) -> bool:
-    """Return True if a bound begins with a statistic (`p95`) or with a misspelling of one."""
+    """Return True if a bound begins with a statistic (`p95`), or with a similar word (`medain`) that another word
+    follows. A misspelled statistic is thus reported as such."""
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
         return False

@@ -117,9 +117,9 @@ class Exposure:
         return hold is None or hold * 1000 >= self.time_out(setting)
 
     def noticed(self, hold: float | None, nodes: int) -> Incidents:
-        """Return the incidents if `nodes` brokers are stopped or cut off for `hold` seconds (None: to the end of the
-        run). They are fenced if their session ends meanwhile, or else are removed from the ISR if they lag for
-        too long; `NOTHING` if the time is too short for both."""
+        """Return the incidents that follow if `nodes` brokers are stopped or cut off for `hold` seconds (None: to the
+        end of the run). If their sessions end meanwhile, the brokers are fenced (`cuts`). Else, if they lag for too
+        long, leaders remove them from the ISR (`shrinks`). `NOTHING` if the time is too short for both."""
         if self.lasts(hold, self.session):
             return Incidents(cuts=nodes)
         return Incidents(shrinks=nodes) if self.lasts(hold, LAG) else NOTHING
@@ -172,10 +172,10 @@ class Draw:
     """Random choices for `FaultSpec.draw_fields`, when a storm (a fault that starts randomly chosen faults) draws a
     fault.
 
-    `random`: generator for roles, durations and the partitions that `place` draws. The faults of a storm share it; in a
-    storm with `pairs: all`, only the two faults of a pair do. `more`: generator for all other choices. Each fault of a
-    storm has its own, so that such a choice changes no other fault; in a storm of pairs it is `random`. `roles`: roles
-    of the storm that fit the kind, in the grammar of a file.
+    `random`: generator for roles, durations and the partitions that `place` draws. All faults of a storm share one such
+    generator; with `pairs: all`, only the two faults of a pair share one. `more`: generator for all other choices. Each
+    fault of a storm has its own `more`, so that such a choice changes no other fault. With `pairs: all`, `more` is the
+    same generator as `random`. `roles`: roles of the storm that fit the kind, in the grammar of a file.
     """
 
     random: Random

@@ -197,7 +197,8 @@ class FaultSpec(Spec):
         return f"keeps {met} {grip.value}" if grip and met else ""
 
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return, in words, the nodes of which both faults certainly hit at least one; '' without such nodes."""
+        """Return nodes in words, such as `node 1` or `one of 1, 2, 3`: both faults certainly hit the same one of them.
+        '' if it is not certain that a node is hit by both."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         if least + most <= len(mine | its):
             return ""  # only if they hit more nodes than there are, one is hit by both
@@ -212,8 +213,9 @@ class FaultSpec(Spec):
         return inf if self.hold is None else self.hold
 
     def observed(self, nodes: int) -> Incidents:
-        """Return the incidents that the fault caused, as the model counts them, after it hit `nodes` brokers. Those
-        that the metadata log records are left out."""
+        """Return the incidents that the fault caused, after it hit `nodes` brokers (`Incidents`: events that the model
+        counts). Incidents that the metadata log records, such as fencings, are left out: they are counted from that
+        log."""
         return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:

@@ -126,9 +126,10 @@ def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str
 def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
     """Return True if a group of the experiment may show an anomaly class without breaking a guarantee.
 
-    A condition that the settings of a group decide counts if it holds. With faults, every condition that only a run
-    decides (such as a killed member) counts as possible. Without faults, only the loss of commits by the offsets topic
-    does, if settings of brokers allow it.
+    Conditions that the settings of a group decide hold or not, as these settings say. Conditions that only a run
+    decides, such as a killed member, count as possible if the experiment has faults. Without faults, only one of them
+    counts as possible: the offsets topic loses commits (`Condition.OFFSETS`). It does if the experiment sets a broker
+    setting of `_LOSING`.
     """
     cluster = experiment.cluster
     settings = {name for config in (cluster.config, *cluster.broker_config.values()) for name in config}
@@ -163,7 +164,7 @@ _HEALTHY: Final = """
 
 
 def markdown() -> str:
-    """Return the text of `docs/group-promises.md`."""
+    """Return the text of `docs/group-promises.md`, generated from the tables in `group_promises.txt`."""
     names = {chance: name for name, chance in _RULINGS.items()}
     lines = [_INTRODUCTION, *(f"| {name} | {meaning} |" for name, meaning in _ROWS["condition"])]
     rows: dict[str, list[GroupPromise]] = defaultdict(list)

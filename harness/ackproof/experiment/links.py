@@ -68,8 +68,8 @@ class LinkEnds:
         return (self.target,) if self.source is None else (self.source, self.target)
 
     def needs(self, *, both_ways: bool = False) -> frozenset[Need]:
-        """Return the preparations that links between these roles require, whichever nodes hold the roles. `both_ways`:
-        also for the links from target to source."""
+        """Return the preparations (such as proxies) that links from holders of `source` to holders of `target` require,
+        whichever nodes hold these roles. `both_ways`: also for the links from target to source."""
         if self.source is None:
             return frozenset({Need.CLIENT_LINKS})
         return between(self.source, self.target) | (

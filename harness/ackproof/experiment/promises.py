@@ -41,8 +41,8 @@ class Ruling:
 
     @property
     def foreseen(self) -> Chance:
-        """Chance that a run has a finding of the class, allowed or not: possible if an excuse other than PRODUCER_EPOCH
-        allows single findings, else `chance`."""
+        """Chance that a run has a finding of the class, allowed or not, by the settings alone (`predicted` does not
+        count). It is possible if an excuse other than PRODUCER_EPOCH allows single findings, else `chance`."""
         return Chance.POSSIBLE if self._foreseen else self.chance
 
     @property
@@ -62,7 +62,7 @@ class Promises:
     appended twice. `min_insync`: effective min.insync.replicas. `unclean_election`: True if a replica outside of the
     ISR may become leader. `dropped`: True if the experiment deletes the topic during the run. `transactional`: True if
     producers write in transactions. `forgets_ids`: reason why a leader may forget a producer id that is still in use;
-    '' if it may not. `library`: the producers' client library, by its name in `rundir.guarantees`.
+    '' if it may not. `library`: name of the producers' client library, such as `librdkafka` or `java`.
     """
 
     acks: str
@@ -130,8 +130,8 @@ class InForce(NamedTuple):
 
 
 def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
-    """Return the settings in force on each broker: first as the file sets them, then during each planned change by a
-    fault."""
+    """Return the settings of the topic on each broker as the file sets them. Then, for each fault that changes settings
+    of the topic, return those on each broker during the change."""
     own = spec.topics[topic].config
     found = [
         InForce(broker, {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **own})

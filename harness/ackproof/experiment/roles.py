@@ -103,8 +103,8 @@ SEVERAL: Final = "[broker(1), broker(4)]"
 
 @dataclass(frozen=True)
 class Members:
-    """The nodes of a cluster, and the holders of roles at one moment. -1: there is no such node, or it is unknown.
-    `leader`, `replicas` and `isr` are those of the partition that the role names."""
+    """The nodes of a cluster at one moment. A role, such as `leader(orders/0)`, is resolved to some of them. -1: there
+    is no such node, or it is unknown. `leader`, `replicas` and `isr` are those of the partition in the role."""
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...] = ()

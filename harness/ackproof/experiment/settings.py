@@ -234,8 +234,8 @@ def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[st
     """Return an objection that the experiment's brokers would have to a setting of a topic; None if they accept it.
 
     The objection is (message, the name that was probably meant or None, True if it is about the name rather than the
-    value). Neither the release of a cluster that ackproof did not start nor the settings of an unknown release are
-    known: then only a near miss of a known name is an objection.
+    value). On a cluster that ackproof did not start, or with an unknown release, the valid settings are not known. Then
+    only a name that nearly is the name of a known setting is objected to.
     """
     kafka = spec.cluster.kafka
     unknown = spec.ground.foreign or not kafka.is_known

@@ -96,8 +96,8 @@ class Condition:
 
     @property
     def quantity_text(self) -> str:
-        """Left side of the condition, such as `isr(orders/0)`, which `parse_ask` accepts as a quantity unless it counts
-        records (`acked`, `read`)."""
+        """Left side of the condition, such as `isr(orders/0)`. `parse_ask` accepts this text as a quantity, unless the
+        gauge counts records (`acked`, `read`)."""
         of = self.metric if self.topic is None else f"{self.topic}/{self.partition}"
         words = [of] if self.node is None else [of, f"node {self.node}"]
         return f"{self.gauge}({', '.join(words)})" if of else self.gauge
@@ -223,8 +223,10 @@ class Frame(Spec):
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
     """Return True if a fault that waits for this trigger will certainly begin.
 
-    A time certainly comes, a state only with `at_latest`. For a trigger after another fault, `fate(number)` decides: it
-    returns the trigger of that fault while that fault waits, False if it failed, else True.
+    A trigger at a time always fires; a trigger in a state fires for certain only with `at_latest`. A trigger after
+    another fault depends on `fate(number of that fault)`. If that is a bool, it is the answer: False if the other fault
+    failed, True if it began. If the other fault waits too, `fate` returns its trigger, which then decides in the same
+    way.
     """
     if not isinstance(trigger, ChainTrigger):
         return isinstance(trigger, TimeTrigger) or trigger.at_latest is not None

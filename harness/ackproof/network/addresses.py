@@ -131,15 +131,16 @@ class Addresses:
 
 
 def node_name(node_id: int) -> str:
-    """Return the name by which peers know a node. `.test` is reserved (RFC 6761): no resolver knows it."""
+    """Return the host name by which peers know a node, such as `node-1.test`. Only hosts files resolve it: no DNS
+    server knows names below `test` (RFC 6761)."""
     return f"node-{node_id}.test"
 
 
 def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
     """Return the text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
 
-    It names localhost, the machine (a JVM looks it up), the node itself at `own_address`, and each peer. `peers`: node
-    id → address at which this node shall look for the peer.
+    It names localhost, each peer, and the node itself at `own_address`. It also has this machine's host name, which a
+    JVM looks up. `peers`: node id → address at which this node shall look for the peer.
     """
     lines = ["127.0.0.1 localhost"]
     machine = socket.gethostname()

@@ -99,10 +99,12 @@ class PacketRules:
         self._add(rules)
 
     def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
-        """Redirect new connections for `address` to `to`, by a rule that comes before all earlier rules. Works only in
-        a namespace that is entered (`enter`). Raises as `lay` does. An open connection to `address`, or to `through`
-        if that is given, is reset at its next packet. `mark`: a comment that identifies the rules, for `marks` and
-        `remove`.
+        """Redirect new connections for `address` to `to`, by a rule that comes before all earlier rules. An open
+        connection to `address` is reset at its next packet. Works only in a namespace that is entered (`enter`).
+
+        `through`: address to which an earlier redirection sends connections for `address`; None without one. Open
+        connections to `through` are reset too. `mark`: a comment that identifies the rules, for `marks` and `remove`.
+        Raises as `lay` does.
         """
         self._add(
             [f'{_REDIRECTED} {_match_destination(address)} dnat ip to {to} comment "{mark}"'], first=True
@@ -250,7 +252,8 @@ class Namespaces:
 
     def end(self) -> None:
         """Remove the packet rules of the run in all namespaces. A namespace that has ended with its node needs no
-        removal. Raises the `LinkError` of the first one whose rules cannot be removed, after all others."""
+        removal. If rules cannot be removed in some namespaces, raise the first `LinkError` after all namespaces were
+        tried."""
         errors: list[LinkError] = []
         with self._lock:
             for node, (pid, rules) in self._known.items():

@@ -107,9 +107,9 @@ OF_PACKETS: Final = (Loss, DropLarge)
 
 
 class Mesh(Protocol):
-    """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. `probe`, `closing`
-    and `traffic` are witnesses: they ask the kernel and read the nodes' own files, and do not depend on what
-    was imposed."""
+    """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. `probe`, `closing` and
+    `traffic` observe a link independently of these: they ask the kernel, and take the link's addresses from the nodes'
+    own files."""
 
     def links(self) -> frozenset[Link]:
         """Return the links on which `impose` can put an effect."""

@@ -67,8 +67,8 @@ class PeerView(Protocol):
 class MeshWiring:
     """Parts of a mesh. `server`: runs the proxies. `sight`: the addresses at which the nodes look for each other.
 
-    `ways`: link → routes of its proxies; the route at which a node looks for its peer comes first. `table`: name of the
-    run's nftables table.
+    `ways`: link → routes of its proxies, one for each port of the target to which the source connects. All of them
+    listen at one host. `table`: name of the run's nftables table.
     """
 
     server: ProxyServer
@@ -159,8 +159,8 @@ class ProxyMesh:
             return tuple(words)
 
     def _rules(self, link: Link) -> PacketRules | None:
-        """Return the packet rules for this link; None if its source has no process, and so no namespace. Here all links
-        share the packet rules of this machine."""
+        """Return the packet rules for this link: those of this machine, which all links share here. A subclass returns
+        None if the link's source has no process, and so no network namespace."""
         del link
         return self._here
 
@@ -222,10 +222,11 @@ class ProxyMesh:
         )
 
     def traffic(self, link: Link) -> Traffic:
-        """Return the kernel's counters of the connections that the source has to the target now, through its proxy or
+        """Return the kernel's counters of the connections that the source now has to the target, through its proxy or
         past it.
 
-        For clients: the connections to the proxy that this process did not open.
+        If the source is the clients, these are connections to the proxy. Those of this process are left out: they are
+        the harness's own, such as probes.
         """
         of_clients = link.source == CLIENTS
         pid = os.getpid() if of_clients else self._sight.pid(link.source)
@@ -257,10 +258,12 @@ class ProxyMesh:
 
 class KernelMesh(ProxyMesh):
     """Mesh of nodes with network namespaces of their own. Packet rules in the namespace of a link's source break the
-    link. While a throttle, a delay or a slow close is in force on it, they redirect it to a proxy.
+    link. While a throttle, a delay or a slow close is in force on a link, these rules redirect its connections to a
+    Toxiproxy.
 
-    `relay_host`: host at which these proxies listen for nodes. `behind(link, address)` returns the address to which a
-    link's proxy connects instead of `address`, at which the node listens; None: it connects to `address`.
+    `relay_host`: host at which these proxies listen for nodes. Such a proxy connects to the link's request proxy, if it
+    has one, else to the target. `behind(link, address)` returns the address of the request proxy for the target's
+    `address`; None without one.
     """
 
     def __init__(

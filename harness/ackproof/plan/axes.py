@@ -164,10 +164,12 @@ def _read_together(
     known: Sequence[Path] = (),
     axes: Axes = MappingProxyType({}),
 ) -> Option | None:
-    """Read one item: settings that vary together. Return None, with its problems reported, if it is wrong.
+    """Read one item of a matrix: a mapping of settings that vary together. Return None if it is wrong; its problems are
+    reported.
 
-    A key is a path below `prefix` ('': a full path), the end of one of the `known` paths, or `name`. A key may
-    also be an axis of `axes` whose items have names; its value is then the name of one of these items.
+    A key is `name`, or the path of a setting below `prefix` (without a prefix: from the root). The end of a path is
+    enough if exactly one path of `known` ends so. A key may also be an axis of `axes` whose items have names; its value
+    is then the name of one of these items.
     """
     if not isinstance(item, MapNode):
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"

@@ -150,7 +150,8 @@ def _mapping(at: ScalarNode, entries: Mapping[str, Node]) -> MapNode:
 
 def with_broker_file(root: MapNode) -> MapNode:
     """Return the experiment with the settings of its broker file (server.properties) merged into `cluster.config`. The
-    experiment's own settings override them. `cluster.timing` becomes `kafka` unless the experiment sets it."""
+    experiment's own settings override them. Unless the experiment sets `cluster.timing`, it becomes `kafka`: time-outs
+    that nobody sets have Kafka's own defaults."""
     cluster = root.entries.get("cluster")
     given = cluster.entries.get("settings_from") if isinstance(cluster, MapNode) else None
     settings = given.entries.get("settings") if isinstance(given, MapNode) else None

@@ -126,9 +126,9 @@ def load(
 ) -> Plan:
     """Return the plan of an experiment file: read, and checked with every cell of its matrix.
 
-    `settings` (PATH=VALUE), `backend` and `repeat` override the file, and are checked as if the file had them, so
-    that an impossible combination is refused here. `soak`: how long the file's load is repeated, as windows of one
-    long load. Raises `InvalidExperiment` with all problems, or `BadInput` if the file cannot be read at all, one
+    `settings` (PATH=VALUE), `backend` and `repeat` override the file, and are checked as if the file had them, so that
+    an impossible combination is refused here. `soak`: repeat the load of the file, window after window, for this long;
+    None: once. Raises `InvalidExperiment` with all problems. Raises `BadInput` if the file cannot be read at all, one
     of `settings` is wrong, or the file and the soak do not fit together.
     """
     file, raw = read(path)

@@ -72,8 +72,9 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
 
 
 class _Complaints:
-    """Passed to `FaultSpec.check`, which reports conflicts to it by paths relative to the fault. Each becomes a problem
-    at the field of the file, unless that has a problem already."""
+    """Receiver of the conflicts that `FaultSpec.check` finds (implements `Complaints`). It turns each path relative to
+    the fault into a path in the file, and reports a problem there. A field that has a problem already gets no second
+    one."""
 
     def __init__(self, found: Problems, body: Path) -> None:
         self._found = found

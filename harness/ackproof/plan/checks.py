@@ -243,7 +243,7 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
     """Report to `found` each setting at `path` that an experiment must not set. Also report node settings that ackproof
-    reads as numbers and that are no whole numbers. `scope`: they belong to a node, topic, producer or consumer."""
+    reads as numbers and that are no whole numbers. `scope`: of these settings (node, topic, producer, consumer)."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

@@ -187,8 +187,9 @@ def load_s(spec: ExperimentSpec) -> float:
 
 
 def _out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
-    """Return why the load is too short for a trigger's count, such as `acked >= 2000`; None if it is long
-    enough, if the number of records is not known in advance, or if the trigger waits for no growing count."""
+    """Return why the load is too short for a trigger's count, such as `acked >= 2000`; None if it is long enough, or if
+    the number of records is not known in advance. None also for a trigger that does not wait until a count of records
+    has grown to a value."""
     condition, rate = trigger.condition, spec.workload.producers.rate
     growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
     if rate is None or not growing or any(fault.SENDS for fault in spec.faults):
@@ -260,8 +261,8 @@ def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: Experi
 
 
 def _build_clock(faults: Mapping[int, FaultSpec]) -> Since:
-    """Return a function for the time between two of these faults (see `Since`). It follows the chain of `after`
-    triggers, which always name an earlier fault. `faults`: faults by number."""
+    """Return a function that gives the fewest and the most seconds between two of these faults (see `Since`). The
+    trigger `after` names an earlier fault: such times are added up along the chain. `faults`: faults by number."""
 
     @cache
     def since(base: int | None, number: int) -> tuple[float, float] | None:

@@ -287,8 +287,9 @@ def _not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[
 
 
 def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
-    """Return why no run of this experiment can measure a quantity, ignoring faults and windows; None if a run can.
-    `quantity`: text such as `isr(orders/0)`; raises ValueError if `parse_ask` does not accept it."""
+    """Return why no run of this experiment can measure a quantity; None if a run can. `quantity`: text such as
+    `isr(orders/0)`; raises ValueError if `parse_ask` does not accept it. Whether a fault in the quantity or in the
+    window of a bound exists is not checked here."""
     ask = parse_ask(quantity)
     if ask.place is not None:
         topic = spec.topics.get(ask.place.topic)

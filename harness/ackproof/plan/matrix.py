@@ -118,8 +118,9 @@ def analyse(file: str, root: MapNode) -> Plan:
 
 
 def _find_varied_values(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
-    """Return the values of the settings that vary, by path: as written in the matrix; if it does not set one,
-    as in the cell. A list or mapping is given as its label if the matrix has it, else as None."""
+    """Return the value of each setting in `paths`, by the text of its path: as `choice` writes it, else as the cell has
+    it. A list or mapping that `choice` writes is given as its label (`label_of`). One that only the cell has is given
+    as None."""
     written: dict[Path, Scalar] = {
         path: node.value if isinstance(node, ScalarNode) else label_of(node)
         for path, node in _settings_of(choice).items()
@@ -194,8 +195,9 @@ def _read_cells(
 
 
 def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choice]) -> list[Problem]:
-    """Return a problem that the cells of `choices` have, as problems at the values of the matrix that cause it. It is
-    returned unchanged if all cells have it, if it is at a value of the matrix already, or if no value causes it."""
+    """Return the problem as problems at the values of the matrix that cause it. `choices`: the combinations whose cells
+    have the problem. It is returned unchanged if all cells have it, if it is at a value of the matrix already, or if no
+    value causes it."""
     marks = {
         (node.mark.line, node.mark.column)
         for choice in matrix.choices

@@ -226,7 +226,8 @@ def _deep_match(path: Path) -> str | None:
 
 def override(root: MapNode, path: Path, value: Node) -> MapNode:
     """Return a copy of `root` with `value` at `path`, whose missing parents become mappings. Nodes off the path are
-    shared with `root`. If a parent on the path is a single value, or a list without that item, the copy keeps it."""
+    shared with `root`. If a parent on the path is a single value, or a list without that item, it stays as it is. Then
+    `value` is not set, and nothing is raised."""
     result = _override(root, path, value)
     assert isinstance(result, MapNode)
     return result
@@ -278,8 +279,8 @@ def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
 
 
 def is_called(path: Path, name: str) -> bool:
-    """Return True if `name` is the text of `path` or an end of it: `acks`, `producers.acks`,
-    `config[min.insync.replicas]`."""
+    """Return True if `name` is a name of the path: its whole text or an end of it. `workload.producers.acks` has the
+    names `acks`, `producers.acks` and `workload.producers.acks`."""
     return any(name == end for end in ends(path))
 
 

@@ -30,8 +30,9 @@ _TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": No
 
 
 class RepeatsMatcher:
-    """Matches the expectations over repeats of one experiment with the cells of its matrix. `names`, `choices`,
-    `cells`: name, combination of the matrix, and experiment of each cell, in the same order."""
+    """Finds the cells of one experiment's matrix to which each expectation over repeats applies. Such an expectation
+    bounds a statistic over all repeats of a cell, or compares two cells. `names`, `choices`, `cells`: name, combination
+    of the matrix, and experiment of each cell, in the same order."""
 
     def __init__(
         self,
@@ -172,8 +173,9 @@ class RepeatsMatcher:
         return chosen
 
     def _slots(self, items: Sequence[str]) -> Iterator[int]:
-        """Yield the positions, in a `Choice`, of the options that these items name: by a setting (`acks=all`), or by
-        the name of settings that vary together."""
+        """Yield the positions, in a `Choice`, of the options that these items name: by a setting (`acks=all`), or by an
+        option's name. A position is the index of an axis or an `include`. An item that names no option yields nothing;
+        a position may come twice."""
         for item in items:
             name, equals, _ = item.partition("=")
             path = self._expecting.path_of((), name, key=False) if equals else None

@@ -30,8 +30,8 @@ RUN_S: Final = 50.0
 
 
 def describe_fault(case: Case, fault: FaultSpec) -> str:
-    """Return one fault of a case in words: its target, what the seed drew (the brokers that a role may mean; of a
-    storm, the kinds that it leaves out), its trigger and its end."""
+    """Return one fault of a case in words: its target, what the seed drew, its trigger and its end. The seed draws the
+    brokers of some roles (such as `minority`), and the kinds of faults that a storm leaves out."""
     begins = trigger_text(fault)
     if isinstance(fault, Storm):
         left_out = case.drawn[fault.number].left_out if fault.number in case.drawn else ()

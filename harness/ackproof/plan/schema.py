@@ -155,10 +155,9 @@ def _siblings_schema(kind: type[FaultSpec], parts: Schema, loose: set[str]) -> S
     """Return the schema of the keys that stand next to a fault kind's own key, as in `{kill: leader(orders/0), at: 5s,
     restart_after: 5s}`.
 
-    It forbids the duration keys `for` and `restart_after`, except that of this kind, and the fields of `loose` that
-    belong to other kinds. `loose`: all fields that a file may write next to the kind's key in the short form. The
-    kind's own such fields are allowed in the short form only, not with braces. `parts`: schemas of all types, by class
-    name.
+    Of the duration keys `for` and `restart_after`, only that of this kind is allowed. Short-form fields
+    (`short_form_fields`) are allowed only if they are the kind's own and the fault is in the short form, without
+    braces. `loose`: short-form fields of all kinds. `parts`: schemas of all types, by class name.
     """
     siblings = short_form_fields(kind)
     closed: Schema = {

@@ -62,8 +62,8 @@ def explained(error: MarkedYAMLError, lines: Sequence[str]) -> SyntaxProblem:
 
 
 def _mark(mark: StringMark | None, lines: Sequence[str]) -> Mark:
-    """Return a position of the parser as a position in the file. The parser counts more kinds of line breaks than an
-    editor does, so the result is limited to the file."""
+    """Return a position of the parser as a position in the file; the end of the first line if `mark` is None. The
+    parser counts more kinds of line breaks than an editor does, so the result is limited to the file."""
     line = min(mark.line if mark is not None else 0, len(lines) - 1)
     column = mark.column if mark is not None and mark.line == line else len(lines[line])
     return Mark(line + 1, min(column, len(lines[line])) + 1)

@@ -175,8 +175,8 @@ def unpack_jars(archive: Path, folder: Path) -> None:
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
-    """Return the files of a patch: content by path within a jar, without META-INF; of Byteman rules, the script by the
-    name `RULES`.
+    """Return the files of a patch without those in META-INF: content by path within the jar or folder. A script of
+    Byteman rules gives a single entry, with the key `RULES`.
 
     Raises `BadInput` if the patch is no jar, folder or script, or a jar that cannot be read; OSError for another file
     that cannot be read.

@@ -70,8 +70,9 @@ class RuleProblem:
 def check_rules(rules: str, classpath: Iterable[Path]) -> tuple[RuleProblem, ...]:
     """Check a Byteman rule script (its text) against the classes of these jars; return the rules that do not fit.
 
-    Takes 0.4 s. At most one problem per rule. A rule without error fits if one overload of its method has the
-    place that it names. Raises `ProvisionFailed` if the checker fails or gives no answer, and as `byteman_jar` does.
+    Takes 0.4 s. At most one problem per rule. A rule names a method, which may have overloads, and a place in it. A
+    rule without an error fits if at least one overload has that place. Raises `ProvisionFailed` if the checker fails or
+    gives no answer, and as `byteman_jar` does.
     """
     jars = os.pathsep.join(map(str, (byteman_jar(), *classpath)))
     with tempfile.TemporaryDirectory(prefix="ackproof-rules-") as folder:

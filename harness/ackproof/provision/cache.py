@@ -68,12 +68,12 @@ def run_program(
     watch: Callable[[str], None] | None = None,
 ) -> tuple[int | None, str]:
     """Run a program in `folder` to its end, and return its exit status and its output with its errors. The status is
-    negative if a signal ended the program (-9: signal 9), and never None.
+    negative if a signal ended the program (-9: signal 9). It is never None, because the program has ended.
 
-    `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`
-    completes "waited for …". `env` is added to this process's environment. `watch` gets the output so far, ten times a
-    second. Raises `WaitTimeout` after `timeout_s` seconds, OSError if the program does not exist. The program has ended
-    when the function returns or raises.
+    `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`: the
+    event that is awaited, for the message of `WaitTimeout` ("waited for WHAT"). `env` is added to this process's
+    environment. `watch` gets the output so far, ten times a second. Raises `WaitTimeout` after `timeout_s` seconds,
+    OSError if the program does not exist. The program has ended when the function returns or raises.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)
@@ -136,8 +136,8 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _sweep(target: Path) -> None:
-    """End the processes that killed builders of `target` left, and remove their files. Call with the lock held, so that
-    no builder is running."""
+    """End processes that were left by killed builders of `target`, and remove the folders of these builders. Call with
+    the lock held, so that no builder is running."""
     stale = list(target.parent.glob(f"{_building(target)}*"))
     if stale:
         processes.end_children(

@@ -50,8 +50,9 @@ def find_java() -> Java:
 
 @lru_cache(maxsize=8)
 def _ask(path: Path, _changed_ns: int) -> Java | None:
-    """Return the Java that this launcher starts; None if it does not run or does not tell its version (50 ms,
-    once per process and launcher)."""
+    """Return the Java that this launcher starts; None if it does not run or does not tell its version. Takes 50 ms,
+    once per process and launcher. `_changed_ns`: time of the launcher's last change, so that a changed one is asked
+    again."""
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

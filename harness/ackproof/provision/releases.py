@@ -39,7 +39,8 @@ class Lock:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the lock, in the name of the cache folder: another lock of this version gets another folder."""
+        """12 hexadecimal digits that identify the jars' names and SHA-256. The name of the cache folder has them, so
+        that another lock of this version gets another folder."""
         return compute_digest(self.jars)
 
     def text(self) -> str:

@@ -214,8 +214,8 @@ class _VotersRun(Virtual[RemoveController]):
         self.later(after_s + COMMITTED_S, look)
 
     def _listed(self) -> bool:
-        """Return True if a running broker can list the voters of the quorum. Then also set `witness`, the sentence that
-        confirms the effect or the healing, to this list. No broker can list them without an active controller."""
+        """Return True if a running broker can list the voters of the quorum, for which there must be an active
+        controller. Then also set `witness` to a sentence with the list, which confirms the effect or the healing."""
         control = self.world.control
         asked = [node for node in control.brokers if control.ready(node) and control.reaches(node)]
         if not asked:

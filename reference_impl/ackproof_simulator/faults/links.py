@@ -19,10 +19,11 @@ class _LinksRun(Virtual[LinksT]):
     """Disturb the connections that a fault names, also after they have been opened again. A client that starts during
     the fault is not affected.
 
-    Effects, by kind: connections are closed and refused; packets are held until the healing; packets are delayed; some
-    are lost and sent again; bandwidth is limited; a packet above a size never arrives and blocks later ones; or the
-    side that opened a connection notices its end late, and sends into it until then. A reset at the first packet has
-    the same effect as a cut."""
+    `cut`, `reset`: connections are closed and refused. `black_hole`: packets are held until the healing. `delay`:
+    packets are late. `loss`: some are lost and sent again. `throttle`: bandwidth is limited. `drop_large`: a packet
+    above a size never arrives and blocks later ones. `slow_close`: if a connection ends, the side that opened it
+    notices late, and what it sends meanwhile is lost. Other kinds, such as `isolate`, act like `cut` or `black_hole`.
+    """
 
     def connections(self) -> list[Connection]:
         links = self.fault.links_there(self.aim, self.world.case.experiment.cluster)
@@ -51,8 +52,8 @@ class _LinksRun(Virtual[LinksT]):
         return f"mended {len(self.mine)} connections"
 
     def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
-        """Return the list in `connection` that has the effects of faults of this kind (such as `delays`), and this
-        fault's entry for it. None for a fault that holds packets or closes connections."""
+        """Return (list of effects in `connection`, effect of this fault), such as (`connection.delays`, (latency,
+        jitter)). The fault adds its effect to this list. None for a fault that holds packets or closes connections."""
         fault: LinkFault = self.fault
         match fault:
             case DelayFault():

@@ -161,10 +161,11 @@ class _DecommissionRun(DownRun[Decommission]):
         return moved
 
     def _target(self, partition: PartitionRun, held: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the partition's new assignment: each replica on a target broker moves to the running broker with the
-        fewest replicas, of those that have no replica of this partition.
+        """Return the partition's new assignment: each replica on a target broker moves to another running broker. It
+        moves to the one with the fewest replicas that has no replica of this partition.
 
-        `held`: number of replicas by broker that takes replicas. Raises `FaultNotConfirmed` if none can take one."""
+        `held`: number of replicas on each running broker that is no target. Raises `FaultNotConfirmed` if none of them
+        can take a replica."""
         counted = dict(held)
         replicas = list(partition.image.partition.replicas)
         for index, broker in enumerate(replicas):

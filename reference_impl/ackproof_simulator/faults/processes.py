@@ -59,11 +59,11 @@ class DownRun(Virtual[SpecT]):
 
 @does(PowerLoss)
 class _PowerRun(DownRun[PowerLoss]):
-    """Cut the power of nodes. Each log keeps its flushed records, and of the others those below an offset.
+    """Cut the power of nodes. Each log ends at an offset, but never below its flushed records.
 
-    The offset is `keep` of the fault, if that is set. With `how: cut` no other record is kept. Otherwise the offset is
-    random, because the kernel may have written back more. It is at least the log end at the last sync of the file
-    system, and at most the present log end."""
+    The offset is `keep` of the fault, if that is set. With `how: cut` only flushed records are kept. Otherwise the
+    offset is random, because the kernel may have written back more. It is at least the log end at the last sync of the
+    file system, and at most the present log end."""
 
     def kill(self, node: int) -> None:
         keep, how = self.fault.keep, self.fault.how
@@ -273,9 +273,10 @@ class _ClockRun(Virtual[ClockJump]):
     """Shift a node's wall clock, by which it measures the lag of followers and the age of its own requests.
 
     After a jump forwards by at least `REQUESTS_S`, requests in flight count as timed out, and the node connects again
-    (NetworkClient). After one by at least 1.5 times controller.quorum.fetch.timeout.ms, an active controller believes
-    that it has not heard from the quorum for too long, and resigns (LeaderState.timeUntilCheckQuorumExpires); before
-    4.0 such a jump of any voter ends its term, because the voter raises the epoch (KIP-996)."""
+    (NetworkClient). After a jump by at least 1.5 times controller.quorum.fetch.timeout.ms, an active controller
+    believes that it has not heard from the quorum for too long. It resigns (LeaderState.timeUntilCheckQuorumExpires).
+    Before 4.0, such a jump of any other voter also ends the active controller's term, because that voter raises the
+    epoch (KIP-996)."""
 
     REQUESTS_S: ClassVar[float] = 30.0
     """Seconds after which a broker's own requests time out (replica.socket.timeout.ms,

@@ -62,8 +62,8 @@ def prepare(
     """Find, fetch or build the tools and jars for these needs, and with backend docker an image for each of `builds`.
     Does nothing for backends that start no nodes.
 
-    Raises `BadInput` for what this machine cannot have, `ProvisionFailed` for a failed download, checksum or build,
-    `EngineFailed` if the container engine fails.
+    Raises `BadInput` if a needed tool or right is missing, if no container engine can be used, or for an unknown build.
+    Raises `ProvisionFailed` for a failed download, checksum or build, `EngineFailed` if the container engine fails.
     """
     if not BACKENDS[backend].prepares:
         return

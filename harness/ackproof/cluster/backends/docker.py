@@ -250,7 +250,8 @@ class DockerCluster(OwnCluster):
         return metadata_of(self.spec).main(broker=node.is_broker)
 
     def _is_kafka(self, node: ProcessNode) -> bool:
-        """Return True if the node runs Kafka, which the image's own start script starts."""
+        """Return True for a broker or KRaft controller, which the image's start script can start; False for a ZooKeeper
+        server."""
         return self._main(node) == SERVER
 
     def _uses_archive(self, node: ProcessNode) -> bool:

@@ -36,10 +36,12 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 
 def find_tools(needs: Set[Need], *, containers: bool) -> str:
-    """Find the tools that these needs (preparations that faults require) depend on, and build nothing. Return in words
-    where Toxiproxy is; '' if no fault needs links. Raises `BadInput` if a tool or right is missing.
+    """Check that the tools and rights for these needs (preparations that faults require) are there; build nothing.
+    Return in words where Toxiproxy is, or how it will be built.
 
-    `containers`: True if the nodes are containers, whose links need root, nsenter and nft.
+    Toxiproxy is the TCP proxy through which links go that faults break. The result is '' if no need is for such links
+    (`LINKS`). `containers`: True if the nodes are containers, whose links need root, nsenter and nft. Raises `BadInput`
+    if a tool or right is missing.
     """
     if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
@@ -58,8 +60,9 @@ def find_tools(needs: Set[Need], *, containers: bool) -> str:
 
 @dataclass(frozen=True)
 class _NodesSight:
-    """Witness of links. It reads from the nodes' own files, below `nodes_dir`, to which addresses the nodes connect.
-    `pid` returns the process id of a node; None while it has no process."""
+    """The addresses at which nodes look for their peers (a `PeerView`), read from the nodes' own files below
+    `nodes_dir`. By these addresses, probes of a link go where the source's own traffic goes. `pid` returns the process
+    id of a node; None while it has no process."""
 
     layout: Layout
     nodes_dir: Path

@@ -181,9 +181,11 @@ class NodeContainer:
 
 
 def _freeze(container: Container) -> None:
-    """Pause the container, again if the runtime gives up ("unable to freeze").
+    """Pause the container; try at most 10 times (`_FREEZES`) while the container runtime reports "unable to freeze".
+    Raises docker's `APIError` for another error, or if the last attempt fails too.
 
-    The runtime gives up after a fraction of a second if at each try a thread was being created or waited in the kernel.
+    The runtime gives up after a fraction of a second if at each look a thread was being created or waited in the
+    kernel.
     """
     for _ in range(_FREEZES - 1):
         try:

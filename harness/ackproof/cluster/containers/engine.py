@@ -85,7 +85,7 @@ def connect() -> Engine:
     """Return the engine that `DOCKER_HOST` names, else the engine at the usual socket.
 
     Raises `MissingTool` if no engine is installed, and `BadInput` if the installed engine does not run or this user may
-    not use it. Either text has one line.
+    not use it. The message of either exception is one line.
     """
     address = engine_address()
     reason: BaseException | None = refusal()

@@ -33,8 +33,8 @@ LIBS: Final = "/opt/kafka/libs"
 class KafkaImage:
     """An image in the engine. `reference`: its name and tag; `identity`: its short id.
 
-    `java`: its Java version, or "of the image" if not known. `recipe`: digest of the recipe, '' if not made by
-    ackproof.
+    `java`: version of its Java; the words "of the image" if no label of the image gives it. `recipe`: digest of the
+    jars and build files of which ackproof made the image (`build.recipe_of`); '' for other images.
     """
 
     reference: str

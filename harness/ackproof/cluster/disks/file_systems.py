@@ -276,8 +276,8 @@ def require(needs: Set[Need]) -> None:
 
 
 def to_be_made(needs: Set[Need]) -> bool:
-    """Return True if the nodes get file systems of their own: with `Need.DISKS` among these needs (preparations that
-    faults require), and with `Need.DISKS_WHERE_ROOT` if this machine can mount them."""
+    """Return True if each node gets a file system of its own. With `Need.DISKS` in `needs` (preparations that faults
+    require), it always does. With only `Need.DISKS_WHERE_ROOT`, it does if this machine can mount file systems."""
     return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
 
 

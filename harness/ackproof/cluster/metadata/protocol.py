@@ -146,8 +146,9 @@ def listener_settings(layout: Layout, node_id: int, *, controller: bool) -> dict
 
 
 def committed(ends: Sequence[int]) -> int:
-    """Return the log end that a majority of the servers have reached (`ends`: log end of each), 0 for no server.
+    """Return the highest log end that a majority of the servers have reached; 0 for no server. `ends`: log end of each
+    server (with ZooKeeper: its last zxid).
 
-    The servers' logs agree up to there, and the quorum's high watermark is at least this once the voters are at rest.
+    In a quorum at rest, without an append or election under way, this is the high watermark.
     """
     return sorted(ends, reverse=True)[len(ends) // 2] if ends else 0

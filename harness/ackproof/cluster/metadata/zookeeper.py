@@ -158,10 +158,10 @@ class ZooKeeper(MetadataQuorum):
     # -- its servers --------------------------------------------------------------------------------------------
 
     def serves(self, node_id: int) -> bool:
-        """Return True if the server is standalone, leads or follows. Return False in any case if this client has opened
-        a session and is not connected now.
+        """Return True if the server is standalone, leads or follows. Return False if this client has opened a session
+        and is not connected to any server now: its reads would fail.
 
-        Raises `Unreachable` if the server does not answer.
+        Raises `Unreachable` if the server does not answer, whatever the state of the session.
         """
         return self.mode(node_id) != "" and (self._client is None or bool(self._client.connected))
 

@@ -112,9 +112,9 @@ def put_error(
 ) -> bytes:
     """Return the framed response `frame` with the error `code` in it.
 
-    The error is put into the rows of the partitions that `among` accepts. If `among` is None, it is put at the top
-    level, or into all rows if the response has no error there. Raises `UnreadableFrame` if the response cannot be
-    decoded or has no such row.
+    With `among`, the error is put into the rows of the partitions that `among` accepts. With `among` None, it is put at
+    the top level of the response, or into all rows if the response has no error there. Raises `UnreadableFrame` if the
+    response cannot be decoded or has no such row.
     """
     if among is None and (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
@@ -203,7 +203,8 @@ def _rows(value: Any, version: int) -> Iterator[tuple[PartitionKey, object, Any]
 
 
 def _fields(value: object, version: int) -> Mapping[str, Any]:
-    """Return the fields that a message, a row or the rows of an array have in a version; empty for other values."""
+    """Return kafka-python's descriptions of the fields that `value` has in a version of the protocol, by name. `value`:
+    a message, a row in it, or the description of an array, whose rows then count. Empty for other values."""
     schema = getattr(type(value), "_struct", value)
     known = getattr(schema, "fields", None) or {}
     return {name: field for name, field in known.items() if field.for_version_q(version)}

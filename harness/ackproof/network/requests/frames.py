@@ -149,10 +149,10 @@ they replace the frame."""
 class FrameStream(Generic[FrameHead]):
     """One direction of a connection, frame by frame. Only bytes that are undecided or must wait are kept.
 
-    `read` returns the header of the frame with which some bytes begin (None: too few bytes). `decide(header, None)`
-    returns the fate of the frame (`FrameFate`), or bytes that replace it. After `LOOK` it is called with the whole
-    frame instead of None, once that has arrived. After `STOP` the stream holds the frame and all later ones until
-    `go_on`, and then calls it again.
+    `read` returns the header of the frame with which some bytes begin; None for too few bytes. `decide(header, None)`
+    returns the fate of the frame (`FrameFate`), or bytes that replace the frame. If the fate is `LOOK`, the stream
+    calls `decide(header, frame)` once the whole frame has arrived. If the fate is `STOP`, the stream holds this frame
+    and all later ones; `go_on` ends that.
 
     `forward` takes the bytes to pass on, and must be done with them when it returns. Bytes that are no frames are
     passed on unread from there on: `unframed` says why.
@@ -203,7 +203,8 @@ class FrameStream(Generic[FrameHead]):
         self._walk(data)
 
     def go_on(self) -> None:
-        """Continue after `STOP` with the held bytes; `decide` may stop the stream again."""
+        """Process the frames that the stream holds since `decide` returned `STOP`. `decide` is called again for the
+        first of them, and may stop the stream again."""
         self.stopped = False
         kept, self._kept = self._kept, bytearray()
         self.feed(memoryview(kept))

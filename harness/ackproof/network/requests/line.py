@@ -182,11 +182,11 @@ class RelayConnection:
         return fate
 
     def _read(self, asks: _PendingRequest, frame: memoryview, reading: list[ActiveRule]) -> bool:
-        """Read the partitions that a request names, store them in `asks`, and return True. If the frame cannot be read,
-        the rules `reading` get a note, and no partitions are stored.
+        """Read the partitions that a request names, store them in `asks`, and return True: the caller then applies the
+        rules. If the frame cannot be read, `asks` gets no partitions, and each rule of `reading` notes the error.
 
-        Return False for a Fetch in a session that the proxy did not see begin: the client gets the error that makes it
-        begin a new session.
+        Return False for a Fetch in a session that the proxy did not see begin: the caller must drop the frame. The
+        client gets the error that makes it begin a new session.
         """
         head = asks.head
         places: frozenset[PartitionKey] | None = frozenset()
@@ -315,8 +315,8 @@ class RelayConnection:
     # -- what waits ---------------------------------------------------------------------------------------------------
 
     def _stop(self, acting: ActiveRule, side: FrameSide, *, counted: bool) -> HeldFrame:
-        """Hold this frame and all later ones in its direction until the rule releases it. Return the held frame.
-        `counted`: True if the frame is in the rule's count of held frames."""
+        """Hold the present frame of one direction (`side`) and all later ones until the rule releases them. Return the
+        held frame. `counted`: True if the frame is in the rule's count of held frames."""
 
         stream = self.asking.stream if side is FrameSide.REQUEST else self.answering.stream
 

@@ -37,8 +37,9 @@ of connection carries."""
 
 @dataclass(frozen=True)
 class RequestWiring:
-    """Parts of `RequestLinks`. `sight`: the addresses at which the nodes look for each other. `ways`: routes of each
-    link, one per port of the target, in the ports' order."""
+    """Parts of which `RequestLinks` is made. `proxy`: the process of the request proxy. `ways`: routes of each link,
+    one per port of the target, in the ports' order. `sight`: the addresses to which the nodes connect in order to reach
+    each other."""
 
     proxy: RequestProxy
     ways: Mapping[Link, tuple[ProxyRoute, ...]]
@@ -90,12 +91,12 @@ class RequestLinks:
         return self.proxy.lift(name)
 
     def ask(self, link: Link, api: Api, asking: QuestionPlan) -> tuple[QuestionOutcome, QuestionOutcome]:
-        """Send a harmless request of this API over a link, then a control request; return the outcome of each, in this
-        order.
+        """Send a harmless request of this API over a link, then a control request, which a rule for this API must leave
+        alone. Return the outcome of each, in this order.
 
         The control request is of another API, or names the partition `asking.elsewhere` if that is given. Both go to
-        the target's address in the source's own files. Raises `LinkError` if that address is missing, or if the target
-        has no process.
+        the address at which the source looks for the target (hosts file; for clients the advertised listener). Raises
+        `LinkError` if that address is missing, or if the target has no process.
         """
         pid = self._sight.pid(link.target)
         if pid is None:

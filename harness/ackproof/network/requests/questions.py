@@ -79,7 +79,8 @@ NOWHERE: Final = NamedPartition(_TEXT.decode(), "5" * 32, 0)
 
 
 def _rows(of_partition: Callable[[int], bytes], named: NamedPartition | None) -> bytes:
-    """Return the encoded array of topics with one row of the named partition; an empty array for None."""
+    """Return an encoded array with one topic and in it one row, for the partition `named`; an empty array for None.
+    `of_partition` encodes the row of a partition number."""
     if named is None:
         return _NO_ROWS
     one = struct.pack(">i", 1)
@@ -193,13 +194,14 @@ _ARRIVES_WITHIN_S: Final = 0.3
 class QuestionOutcome:
     """Outcome of a harmless request that shows what a rule does (`ask_question`).
 
-    `how`: "answered", "closed", "silent" (no answer in time, or no route) or "refused". `seconds`: time until the
-    answer, or until the sender stopped waiting for it. `error`: Kafka's error code in the answer, at its top, else of
-    its first group or partition; None without an answer or an error code.
+    `how`: "answered", "closed" (the connection was closed or reset), "refused" (there was no connection), or "silent"
+    (no answer in time, or no route). `seconds`: time until the answer, or until the sender stopped waiting for it.
+    `error`: Kafka's error code in the answer, at its top, else of its first group or partition; None without an answer
+    or an error code.
 
     `arrived`: number of times that the request was seen to arrive at the node. It is 0 if the connection failed, or was
-    closed before arrivals were counted. `arrived_s`: seconds until the arrivals were counted and the wait for an answer
-    was over. No counted arrival was later.
+    closed before arrivals were counted. `arrived_s`: seconds until the count and the wait for the answer had ended. All
+    counted arrivals came before that time.
     """
 
     how: How
@@ -224,8 +226,9 @@ class QuestionPlan:
     """Parameters of a harmless request that shows what a rule does. `timeout_s`: seconds to wait for the answer.
 
     `look_after_s`: seconds after which arrivals are counted (default: after the answer or the end of the wait).
-    `wanted`: expected number of arrivals, the last one `later_s` seconds after the first. `named`, `elsewhere`:
-    partitions that the request and the control request name.
+    `wanted`: expected number of arrivals, the last one `later_s` seconds after the first. `named`: partition that the
+    request names. `elsewhere`: partition that the control request names (`RequestLinks.ask`: a second request, which
+    the rule leaves alone); None: the control request is of another API.
     """
 
     timeout_s: float

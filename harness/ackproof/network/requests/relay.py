@@ -154,7 +154,8 @@ class Relay:
         self._closing.append(line)
 
     def complain(self, why: str) -> None:
-        """Set `trouble` to `why`, unless it is set already. `why`: the route, and what was not Kafka's protocol."""
+        """Record in `trouble` that a connection carried something other than Kafka's protocol; only the first record is
+        kept. `why`: name of the route, and what was wrong. The harness reads `trouble` with the proxy's state."""
         self.trouble = self.trouble or why
 
     def turn(self, longest_s: float = -1.0) -> None:

@@ -9,7 +9,8 @@ from random import Random
 from typing import Final, TypeAlias
 
 EVERY_API: Final = -1
-"""Key of a rule that acts on requests of every API. Of the probes it takes those of `PROBED_API`: others pass."""
+"""Key of a rule that acts on requests of every API. Of probes, requests by which the harness observes rules, it takes
+only those of `PROBED_API`."""
 PROBED_API: Final = 18
 """Key of ApiVersions."""
 PartitionKey: TypeAlias = tuple[str, int]
@@ -160,16 +161,18 @@ class ActiveRule:
         return not self._places or any(map(self.among, places))
 
     def is_of(self, api: int, client: str, *, probe: bool) -> bool:
-        """Return True if the rule applies to this API (or to every API) and to this client id (or to every client). A
-        probe matches every client id."""
+        """Return True if the rule applies to this API (or to every API) and to this client id (or to every client).
+        `probe`: True for a request by which the harness observes rules. It matches every client id. A rule for every
+        API takes only probes of `PROBED_API`."""
         own = self.rule.api
         if own not in (api, EVERY_API) or (probe and own == EVERY_API and api != PROBED_API):
             return False
         return probe or self.rule.client in ("", client)
 
     def takes(self, *, probe: bool) -> bool:
-        """Count a matching frame; return True if the rule acts on it. Probes are not counted, and the rule always acts
-        on them."""
+        """Return True if the rule acts on a matching frame. Count the frame, and decide by `every`, `share`, `times`
+        and `until_held`. Probes, requests by which the harness observes rules, are not counted: the rule always acts on
+        them."""
         if probe:
             return True
         rule, counted = self.rule, self.counted

@@ -99,8 +99,12 @@ class AttachedNode:
 
 
 class AttachedCluster(Cluster):
-    """A cluster that ackproof did not start. `attachment`: its address and settings. `attached.json` is written next to
-    `nodes_dir`. Raises `BadInput` for an invalid address or setting."""
+    """A cluster that ackproof did not start. `attachment`: its address and settings. `nodes_dir`: a subfolder of the
+    case directory.
+
+    The case directory gets `attached.json`, the list of the topics that the run creates. `ackproof clean` shows this
+    list if a killed run left topics behind. Raises `BadInput` for an invalid address or setting.
+    """
 
     def __init__(self, spec: ClusterSpec, attachment: Attachment, nodes_dir: Path) -> None:
         self.spec = spec
@@ -116,9 +120,9 @@ class AttachedCluster(Cluster):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Find the brokers, and take the cluster's mode and racks from them, not from the experiment. Raises `BadInput`
-        if no broker answers (wrong address or credentials), or if the first that answers is older than Kafka 2.7.
-        """
+        """Find the brokers. Take the metadata mode (KRaft or ZooKeeper) and the brokers' racks from the cluster, not
+        from the experiment. Raises `BadInput` if no broker answers (wrong address or credentials), or if the first that
+        answers is older than Kafka 2.7."""
         answer, known = self._ask_first()
         self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)
         racks = {row.node_id: row.rack for row in answer.brokers}
