@@ -134,8 +134,8 @@ class Run:
     def metrics(self) -> pandas.DataFrame:
         """Metrics of every node, a row each: t_ns (asked), done_ns (answered), node, metric, value.
 
-        Values are JMX's (times of requests in ms). The metric `up` is 1 if the node answered. Raises `BadInput` if the
-        experiment did not observe metrics.
+        Values are JMX's (times of requests in ms). The metric `up` is 1 if the node answered. Raises `BadInput` if
+        the experiment did not observe metrics, or the run broke off before their file was complete.
         """
         if not self._files.metrics.exists():
             raise BadInput(f"{self.directory}: no metrics were scraped; set observe: {{metrics: true}}")
@@ -168,8 +168,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """The folder of one batch. Methods that return a table of all runs skip unaudited runs that lack the table. They
-    raise `BadInput` if an audited run lacks the table, or if every run does."""
+    """The folder of one batch. Methods that return a table of all runs skip unaudited runs that lack it. They raise
+    `BadInput` if an audited run, or every run, lacks it. If a batch has several files, `case` is `EXPERIMENT: CASE`."""
 
     directory: Path
 

@@ -44,7 +44,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text.expandtabs(4))
 
 
-_WIDE = 240  # of a file or a pipe, in which no name of a case need be folded
+_WIDE = 240  # columns of a file or a pipe: so wide that no name of a case is folded
 
 
 _QUIET_S = 10.0
@@ -242,8 +242,8 @@ class BatchView:
             self._say(f"    {first_line(error)}")
 
     def _remaining_text(self) -> str:
-        """Return the estimated time for the remaining cases as text, from the mean duration so far; '' if
-        unknown.
+        """Return the estimated time for the remaining cases as text, from the mean duration so far; '' if none
+        remains or it is unknown.
         """
         left = self._cases - self._done
         if not left or self._first is None:

@@ -142,8 +142,8 @@ def spark_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def read_spark_settings(master: str | None, remote: str | None, conf: Sequence[str]) -> dict[str, str]:
-    """Return the Spark settings of `--conf`. Raises `BadInput` for a malformed one, and if both `--master`
-    and `--remote` are given."""
+    """Return the Spark settings of `--conf` (texts `spark.NAME=VALUE`) by name. Raises `BadInput` for a text of another
+    form, and if both `--master` and `--remote` are given."""
     if master and remote:
         raise BadInput("give --master or --remote, not both")
     if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:
@@ -204,6 +204,7 @@ def batch_with_paths(batch: BatchFile, directory: BatchDir) -> object:
 
 
 def from_here(path: Path) -> str:
-    """Return the path as a user would type it: relative if it is below the current folder."""
+    """Return the path as a user would type it: relative if it is below the current folder, else absolute. Links are
+    resolved."""
     here, whole = Path.cwd(), path.resolve()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)

@@ -122,8 +122,9 @@ class _Watch:
     unrest: str = "not looked at yet"
 
     def see(self, end: End | None, isr_size: int, now_s: float, *, hanging: bool = False) -> None:
-        """Add one observation of the partition; `end` None: its leader did not answer. Sets `settled` once two
-        observations at least `REST_S` apart are equal and at rest. `isr_size`, `hanging`: as in `End.unrest`."""
+        """Add one observation of the partition; `end` None: its leader did not answer. Sets `settled` once all
+        observations of at least `REST_S` are at rest, and equal in leader epoch, log start and log end. `now_s`:
+        monotonic seconds. `isr_size`, `hanging`: as in `End.unrest`."""
         self.unrest = "no answer" if end is None else end.unrest(isr_size, hanging=hanging)
         before, self.end = self.end, end if end is not None else self.end
         if self.unrest or end is None:

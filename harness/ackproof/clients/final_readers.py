@@ -107,7 +107,8 @@ class ReadOutcome:
 
 
 def deal(sizes: Sequence[int], processes: int) -> tuple[tuple[int, ...], ...]:
-    """Divide the indices of `sizes` into at most `processes` groups with about equal sums of sizes; no group is empty.
+    """Divide the indices of `sizes` into at most `processes` groups with about equal sums of sizes. No group is empty;
+    without sizes, the result is one empty group.
 
     Graham's LPT rule: largest size first, each to the group with the smallest sum so far. The largest sum is at most a
     third above the best possible.
@@ -126,8 +127,8 @@ def _processes(sizes: Sequence[int], readers: int) -> int:
     """Return the number of processes for each of `readers` concurrent readers: at least 1. `sizes`: number of records
     of each partition.
 
-    It is at most the reader's share of the processors, and the number of partitions with records. Each process gets at
-    least `_WORTH_A_PROCESS` records.
+    It is at most the reader's share of the processors, and the number of partitions with records. Several processes get
+    at least `_WORTH_A_PROCESS` records each on average.
     """
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores // readers, sum(sizes) // _WORTH_A_PROCESS, sum(size > 0 for size in sizes)))

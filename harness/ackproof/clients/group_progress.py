@@ -187,8 +187,8 @@ class GroupProgress(_Progress):
 class ShareProgress(_Progress):
     """Progress of a share group, seen from what its members print.
 
-    `printed_bytes` returns the total size of their output. `rested`: True if a member ran, and no member got a record
-    for so long that all acquisition locks have expired.
+    `printed_bytes` returns the total size of their output. `size`: that size at the last look, -1 before. `rested`:
+    True if a member ran, and no member printed anything for so long that all acquisition locks have expired.
     """
 
     printed_bytes: Callable[[], int]

@@ -87,9 +87,9 @@ def end_of_output(folder: Path, length: int) -> str:
 
 @dataclass
 class Instance:
-    """One process of a service or group. `control`: writing end of its standard input, -1 once closed. `tells`: True if
-    it prints events and stops on the line `stop`; False: it is stopped by SIGTERM. `asked`: True once it was asked to
-    stop. `successor`: id of the process that replaced it; None before."""
+    """One process of a service or group. `started_ns`: its start on CLOCK_MONOTONIC. `control`: writing end of its
+    standard input, -1 once closed. `tells`: True if it prints events and stops on the line `stop`; False: it is stopped
+    by SIGTERM. `asked`: True once it was asked to stop. `successor`: id of the process that replaced it, if any."""
 
     id: str
     child: Child

@@ -22,8 +22,9 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
-    """Return the client library and version (`name version`) of producers, of live readers and of each group, for
-    `environment` of `case.json`. Keys: `client of producers`, `client of readers`, `client of group NAME`.
+    """Return the client library and version (`name version`) of producers, of live readers and of each consumer group,
+    for `environment` of `case.json`. Keys: `client of producers`, `client of readers`, `client of group NAME`. Without
+    live readers, their key is missing; share groups have none.
 
     It makes the libraries ready: a Java client's jars and class-data archive are in the cache before the load begins.
     Raises what the adapter's `installed_library` raises: for Java `BadInput`, `ProvisionFailed`, `AckproofError`.

@@ -344,8 +344,8 @@ class Workload:
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
-        """Note the end of a client, if it has ended. Replace a producer that ended because of a fatal error of its
-        library (`EXIT_RESET`), at most 100 times in a run. The caller holds the lock."""
+        """Note the end of a client, if it has ended. Unless the load stops or it was fenced, replace a producer that
+        a fatal error of its library ended (`EXIT_RESET`), up to 100 times in a run. The caller holds the lock."""
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return

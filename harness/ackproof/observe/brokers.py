@@ -75,8 +75,9 @@ class BrokerObserver(BrokerPoller[_Reply]):
     def _round(self) -> BrokerRound:
         """Ask every viewer (broker or quorum) at once, and return the answers of this round.
 
-        `silent` lists the viewers that run but did not answer in time, or answered with an error. A viewer that refused
-        or broke its connection is neither in `silent` nor among the answers. A late answer belongs to no round.
+        `silent` lists the viewers that run but did not answer in time, or answered with an error; the quorum only in
+        ZooKeeper mode. A viewer that refused or broke its connection is neither in `silent` nor among the answers. A
+        late answer belongs to no round.
         """
         began, late = self._timeline.clock.now(), dict(self._asked)
         for viewer in (ZNODES, *self._links):
@@ -246,7 +247,7 @@ def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN
 
 
 def _count_beyond(batches: Iterable[Batch], mark: int) -> int:
-    """Return the number of records with offsets at or above `mark`."""
+    """Return the number of offsets at or above `mark` that the batches cover, those of transaction markers included."""
     return sum(max(0, batch.last + 1 - max(batch.first, mark)) for batch in batches)
 
 

@@ -119,9 +119,9 @@ class LogWalk:
     """One pass over the batches of a replica's log (`paths`: its segments in order). Its fields are final after the
     pass.
 
-    `start`, `end`: offsets at which the log begins and ends, -1 without a segment. `cleaned`: True if offsets are
-    missing between its batches or records, so that the log cleaner removed records. Markers and records of aborted
-    transactions have offsets, and are no gaps.
+    `start`, `end`: log start and log end offset (the next after the last); -1 without a segment. `cleaned`: True if
+    offsets are missing between its batches or records, so that the log cleaner removed records. Markers and records of
+    aborted transactions have offsets, and are no gaps.
     """
 
     paths: Sequence[Path]

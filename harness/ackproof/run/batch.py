@@ -36,8 +36,8 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
 
     A KeyboardInterrupt is recorded in `batch.json` and raised again. Before the batch has a folder, raises
     `BadInput` (a missing tool, an unknown version) or another `AckproofError` (a failed download). Later,
-    raises `BadInput` if every case was refused for something that the user must fix, and `AckproofError` if the
-    copy to an object store fails.
+    raises `BadInput` if every case was refused for something that the user must fix, `AckproofError` if Spark does
+    not start or the copy to an object store fails, and OSError if a file of the batch cannot be written.
     """
     options = planned_batch.options
     planned_batch = replace(planned_batch, cases=fit_to_machine(planned_batch.cases))
@@ -137,8 +137,8 @@ def _run_all(
     ready: dict[KafkaBuild, Installation],
     watcher: BatchWatcher,
 ) -> None:
-    """Run these cases in order. The cluster of each starts as soon as the case before it has healed. A case that fails
-    keeps its error, and the next one runs."""
+    """Run these cases in order. The cluster of a case starts as soon as the faults of the case before it have healed;
+    simulated cases have none. A case that fails keeps its error, and the next one runs."""
     prepared: _PreparedCase | None = None
 
     def replay(one: PlannedCase) -> str:

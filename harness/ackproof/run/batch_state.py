@@ -32,7 +32,7 @@ class PlannedCase:
     file: Path
     run: CaseDir
     error: str | None = None
-    """Reason why the harness could not complete the case; None if it could."""
+    """Reason why the harness could not complete the case; None if it could, or has not tried yet."""
     refused: bool = False
     """True if the user must fix what `error` says."""
     result: CaseResult | None = None
@@ -54,8 +54,8 @@ class PlannedCase:
 class Batch:
     """A batch while it runs: its cases with their results so far, and the expectations over their repeats.
 
-    Its directory exists from the start. `name`: made from the names of the experiments. `command`: the command line
-    that repeats the batch.
+    Its directory exists from the start. `name`: made from the names of the experiments. `seed`: that of the options,
+    else that of the first case's experiment. `command`: the command line that repeats the batch.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Batch:
     command: str
     planned: list[PlannedCase] = field(default_factory=list)
     experiments: dict[Path, str] = field(default_factory=dict)
-    """Name of each file's experiment in the report; empty for one file."""
+    """Name of each file's experiment in the report (`distinguish`); empty if the batch has one file."""
     over_repeats: tuple[OverRepeats, ...] = ()
     """Expectations over repeats, with their results so far."""
     claimed: tuple[OverRepeats, ...] = ()

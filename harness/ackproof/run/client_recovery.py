@@ -53,7 +53,10 @@ class _Snapshot:
 @dataclass
 class _Suspect:
     """A client without progress on a partition that is healthy since `since_s` (seconds on a monotonic clock).
-    `began_at`, `now_at`: high watermark at `since_s`, and at the last check; -1: unknown."""
+
+    `began_at`, `now_at`: high watermark at `since_s`, and at the last check; -1: unknown. `given_up`: True once it is
+    not watched any more: its partition stayed without a full ISR, or its probe made no progress in time either.
+    """
 
     since_s: float
     began_at: int = -1
@@ -82,7 +85,8 @@ def await_clients(clients: ClientWatch, wait: Waiter) -> list[Unrecovered]:
 class ClientWatch:
     """Watches the clients of one run. Call `mark` while the load goes on, `heal` once, then `done` until it is True.
 
-    `bounds`: seconds without progress after which a client counts as stuck, by anomaly class.
+    `bounds`: seconds without progress after which a client counts as stuck, by anomaly class. In a soak, and if a fault
+    sends the records (`SENDS`), no client is watched: `done` is True at once, and `stuck` returns [].
     """
 
     def __init__(
@@ -127,7 +131,7 @@ class ClientWatch:
         """Return True once each client has made progress since the healing, is stuck, or cannot be judged.
 
         `now_s`: seconds on the clock of `mark`. Starts a probe client of a kind once one client of this kind made no
-        progress for half its bound.
+        progress on a healthy partition for half its bound.
         """
         if self._off:
             return True

@@ -73,7 +73,8 @@ def conclude(
 
     Runs in `failed` are audited but not judged, because the harness could not complete them. `simulate`: also simulate
     each run that did not fail, for the report. `step` is called with the name of each long step. A problem with one run
-    becomes the `error` of its result. Uses the Spark context of this process, if it has one.
+    becomes the `error` of its result. Uses the Spark context of this process, if it has one. Raises `MissingTool`
+    without Java or simulator, `AuditFailed` if Spark does not start.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)
@@ -177,8 +178,8 @@ def add_result(entry: BatchCase, result: CaseResult) -> BatchCase:
 
 def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
     """Judge and report a batch again from its files, and return its new `batch.json`. Runs that were not audited yet
-    are audited first. `step` is called with the name of each long step. Raises `BadInput` without a readable
-    `batch.json`."""
+    are audited first. Runs that the harness could not complete are judged, too, and keep their error. `step` is called
+    with the name of each long step. Raises `BadInput` without a readable `batch.json`, and as `conclude` does."""
     old = BatchFile.load(directory.batch_json)
     results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
     entries = tuple(add_result(case, result) for case, result in zip(old.cases, results, strict=True))

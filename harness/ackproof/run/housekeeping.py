@@ -39,8 +39,8 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class RunLine:
-    """A run with living processes, as `ackproof list` shows it. `left_behind`: True if the harness that started one of
-    them is dead."""
+    """A run with living processes, as `ackproof list` shows it. `processes`: their number. `left_behind`:
+    True if the harness that started one of them is dead."""
 
     directory: str
     processes: int

@@ -268,7 +268,8 @@ def command_of(options: BatchOptions, seed: int, only: str | None = None, file: 
     cases that the options select. `file`: repeat only this experiment file; None: all files of the options.
 
     For stored runs it is `ackproof replay` with all of them, without `seed` and `file`. Settings of an attached cluster
-    that -X gave are left out, because they may be secret."""
+    that -X gave are left out, because they may be secret. So are --out, --keep-data and --simulate, and with `only`
+    --shard and --until-decided, too."""
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
     if options.stored:

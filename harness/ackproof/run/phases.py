@@ -94,7 +94,8 @@ class Gauges:
 
     def look(self, condition: Condition) -> float | None:
         """Return the number that a condition compares, None while it is unknown: records acknowledged or read so far, a
-        metric in the newest scrape, or a number in the newest sample of a partition."""
+        metric in the newest scrape, or a number in the newest sample of a partition. Raises `AckproofError` for a
+        number of a partition if the condition names none."""
         topic, partition = condition.topic, condition.partition
         if condition.metric:
             metric = METRICS[condition.metric]

@@ -156,7 +156,7 @@ def _capture(deserializer: Callable[[Any], object]) -> Callable[[bytes | None], 
 
 class AuditedAioConsumer(AuditedReader["AIOKafkaConsumer"]):
     """Proxy of an `aiokafka.AIOKafkaConsumer` that records every record that it returns, and removes the header
-    `ackproof`.
+    `ackproof`. Raises TypeError for a consumer with deserializers that was started already.
     """
 
     def __init__(self, given: AIOKafkaConsumer, book: Book) -> None:

@@ -42,7 +42,8 @@ _OTHERS: Final = {
 
 def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN401 — any library's producer
     """Return a proxy that records what this producer sends. A mapping configures a `confluent_kafka.Producer`. Raises
-    TypeError for any object that is no producer of a supported library, and for a producer that is audited already.
+    TypeError for any object that is no producer of a supported library, for a producer that is audited already, and for
+    a confluent_kafka producer whose delivery callback cannot be identified (`clients._configured_callback`).
     """
     __tracebackhide__ = True
     proxy: AnyAuditedProducer = _proxy_for(given, "Producer")(given, book)
@@ -51,7 +52,8 @@ def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN40
 
 def audit_consumer(given: Any, book: Book) -> AnyAuditedConsumer:  # noqa: ANN401 — any library's consumer
     """Return a proxy that records what this consumer reads. A mapping configures a `confluent_kafka.Consumer`. Raises
-    TypeError for any object that is no consumer of a supported library, and for a consumer that is audited already.
+    TypeError for any object that is no consumer of a supported library, for a consumer that is audited already, and for
+    a started consumer of aiokafka with deserializers.
     """
     __tracebackhide__ = True
     proxy: AnyAuditedConsumer = _proxy_for(given, "Consumer")(given, book)

@@ -50,7 +50,7 @@ class KafkaCluster:
 
     `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. Methods with a target return
     the ids of the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node
-    fits.
+    fits. `wanted`, `folder`, `seed`: the cluster, the run directory, and the seed for choices among equal nodes.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class KafkaCluster:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the id of a partition's leader; -1: it has none. Call it as `leader("orders", 0)` or
-        `leader("orders/0")`. Raises `WaitTimeout` if no broker tells it."""
+        `leader("orders/0")`. Raises `WaitTimeout` if no broker tells it within 10 s."""
         return self._state(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
@@ -161,8 +161,8 @@ class KafkaCluster:
     def await_leader(
         self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 30.0
     ) -> int:
-        """Wait until the partition has a leader other than `other_than`; return its id. Raises `WaitTimeout` after
-        `timeout_s` seconds."""
+        """Wait until the partition (named as in `leader`) has a leader other than `other_than`; return its id. Raises
+        `WaitTimeout` after `timeout_s` seconds, and if no broker tells the leader within 10 s."""
 
         def look() -> int | None:
             leader = self.leader(topic, partition)

@@ -36,7 +36,8 @@ Record: TypeAlias = tuple[Place, Attempt]
 
 
 class Ledger:
-    """Record of what your clients did. Nothing is checked unless you call one of the `assert_` methods."""
+    """Record of what your clients did. Nothing is checked unless you call one of the `assert_` methods. These raise
+    AssertionError if a check fails, and an `AckproofError` if the cluster cannot be healed, read back or audited."""
 
     def __init__(self, cluster: KafkaCluster, audit: Audit) -> None:
         self._cluster = cluster
@@ -62,7 +63,8 @@ class Ledger:
         """Return an audited producer, to be passed to the code under test. `producer`: your own, of confluent_kafka,
         kafka-python or aiokafka, or a configuration of a `confluent_kafka.Producer`.
 
-        Raises TypeError for any other object, and for a producer that is audited already.
+        Raises TypeError for any other object, for a producer that is audited already, and for a producer of
+        confluent_kafka whose delivery callback cannot be identified: then pass its configuration.
         """
         __tracebackhide__ = True
         self._producers.append(audit_producer(producer, self._book))
@@ -78,7 +80,8 @@ class Ledger:
         """Return an audited consumer, to be passed to the code under test. `consumer`: your own, of confluent_kafka,
         kafka-python or aiokafka, or a configuration of a `confluent_kafka.Consumer`.
 
-        Raises TypeError for any other object, and for a consumer that is audited already.
+        Raises TypeError for any other object, for a consumer that is audited already, and for a consumer of aiokafka
+        with deserializers that was started already.
         """
         __tracebackhide__ = True
         self._consumers.append(audit_consumer(consumer, self._book))
@@ -194,7 +197,8 @@ class Ledger:
         processed; "at most once": none was processed twice; "exactly once": both. With `caught_up` the group must also
         have committed past each acknowledged record of its partitions. Close the group's consumers before the call.
         Heals, waits, reads back and audits like `assert_durable`. Raises `EvidenceMissing` if no consumer of this
-        ledger is in the group, or if the group's committed offsets are not known; `NodeDied` if a node died by itself.
+        ledger is in the group, or if the group's committed offsets are not known or it has none; `NodeDied` if a node
+        died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)

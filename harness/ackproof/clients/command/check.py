@@ -98,8 +98,8 @@ class CheckedProcess:
 class Truth:
     """Contents of topics and committed offsets of the group, read from brokers after the program has ended.
 
-    `input`: records of the topic that the program read. `written`: records that it wrote. `committed`: offsets of its
-    group.
+    `input`: records of the topic `INPUT`. `written`: records of the topic that the program writes to; empty for a
+    reader. `committed`: offsets of a service's group; empty for other roles.
     """
 
     input: Sequence[OutputRow] = ()

@@ -95,9 +95,9 @@ class BreachKind(StrEnum):
     NUMBER = "number"
     """The number of an attempt or a commit is not the next one."""
     ANSWER = "answer"
-    """A second result of one attempt or commit, or the result of none."""
+    """A second result of one attempt or commit, the result of none, or an acknowledged offset without a record."""
     UNDELIVERED = "undelivered"
-    """A record was reported as processed and not as delivered."""
+    """A record was reported as processed and not as delivered before, or by a member as processed twice."""
     ORDER = "order"
     """An event before `started` or after `closed`, or an end without `closed`."""
     UNFLUSHED = "unflushed"
@@ -128,13 +128,13 @@ class ProgramEvent:
 
     `t_ns`: time of the event on CLOCK_MONOTONIC. `number`: number of an attempt or a commit, also in the event that
     reports its outcome. `place`, `offset`: partition and offset of a record; offset -1: unknown. `places`: partitions
-    of an assignment. `positions`: committed (partition, offset). `origin`: (partition, offset) of the input record from
-    which a service made the record of an attempt. `error`: name of the library's error, '' for none. `value`: value of
-    a delivered record, in base64. `identity`: (producer, seq) of a record delivered to a member; -1: unknown. `epoch`:
-    leader epoch of the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group.
-    `batch`: number of the poll that returned the record. `origin_offset`, `offset`: of a reset, the position before it
-    (-1: nothing was committed) and after it. `client`, `acks`: id and acks setting that the program prints when it
-    starts.
+    that were assigned, revoked or lost. `positions`: (partition, offset) to commit, or committed. `origin`: (partition,
+    offset) of the input record from which a service made the record of an attempt. `error`: name of the library's
+    error, also the reason of a reset; '' for none. `value`: value of a delivered record, in base64. `timestamp_ms`: the
+    record's own. `identity`: (producer, seq) of a record delivered to a member; -1: unknown. `epoch`: leader epoch of
+    the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group. `batch`: number of
+    the poll that returned the record. `origin_offset`, `offset`: of a reset, the position before it (-1: nothing was
+    committed) and after it. `client`, `acks`: id and acks setting that the program prints when it starts.
     """
 
     line: int

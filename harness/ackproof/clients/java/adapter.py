@@ -86,7 +86,7 @@ def writes_ledger() -> bool:
 
 def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
     """Write a producer's properties next to its settings file `path`; return its command line. Raises OSError if they
-    cannot be written."""
+    cannot be written, and as `client_command` does, which may fetch the client's jars."""
     from ackproof.clients.java.runtime import client_command
 
     once = not math.isclose(resend_after_s(settings.config), 0.0)
@@ -113,7 +113,7 @@ def producer_command(settings: ProducerSettings, path: Path) -> list[str]:
 
 def reader_command(settings: ReaderSettings, path: Path) -> list[str]:
     """Write a live reader's properties next to its settings file `path`; return its command line. Raises OSError if
-    they cannot be written."""
+    they cannot be written, and as `client_command` does, which may fetch the client's jars."""
     from ackproof.clients.java.runtime import client_command
 
     commit_ns = 0 if settings.commit_s is None else round(settings.commit_s * 1e9)
@@ -169,7 +169,7 @@ def _properties(settings: Mapping[str, ConfigValue]) -> str:
 
 def security_text(settings: Mapping[str, str]) -> str:
     """Return TLS and SASL settings as text in the format of `java.util.Properties`, with Java's names; '' for none.
-    `settings` has librdkafka's names. Raises `BadInput` for a setting that the Java client does not support."""
+    `settings` has librdkafka's names. Raises `BadInput` as `security.security_settings` does."""
     from ackproof.clients.java.security import security_settings
 
     return _properties(security_settings(settings)) if settings else ""
@@ -326,9 +326,10 @@ def output_config(bootstrap: str, client: str, transactional_id: str = "") -> di
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return why the Java client refuses a configuration, None if it accepts it. It starts no JVM.
+    """Return why the Java client refuses a configuration, None if no check finds a reason. It starts no JVM.
 
-    The Java client itself ignores an unknown setting; here it is refused, as librdkafka does.
+    The checks: names, whole numbers, booleans, and whether a producer's delivery time-out is long enough. The Java
+    client itself ignores an unknown setting; here it is refused, as librdkafka does.
     """
     known = SETTING_TYPES[kind]
     for name, value in config.items():

@@ -57,8 +57,8 @@ def client_archive(release: str, java: Java) -> Path | None:
     """Return the class-data archive (CDS) of a client of this release, with which it starts three times as fast. It is
     made once, and kept in the cache.
 
-    None if this Java shares no class data, or does not use the archive that it made. Raises `AckproofError` if the
-    client that writes the archive does not start or end.
+    None if this Java shares no class data, or does not use the archive that it made. Raises as `client_jars` does, and
+    `AckproofError` if the client that writes the archive does not start or end.
     """
     jars = client_jars(release)
     if not java.sharing:

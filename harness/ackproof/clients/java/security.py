@@ -22,11 +22,11 @@ _MODULES: Final[Mapping[str, str]] = {
 
 
 def security_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return TLS and SASL settings under the Java client's names. Socket settings, which only librdkafka has, are left
-    out.
+    """Return TLS and SASL settings under the Java client's names: protocol, PLAIN or SCRAM login, certificates, key and
+    host name check. Other settings, such as librdkafka's for sockets, are left out.
 
-    Raises `BadInput` for a setting that the Java client does not support, and for a file that cannot be read; the text
-    shows no value.
+    Raises `BadInput` for another SASL mechanism, for TLS that is not to verify certificates, and for a file that cannot
+    be read; the text shows no secret.
     """
     return dict(_settings(settings))
 

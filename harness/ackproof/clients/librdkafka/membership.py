@@ -219,7 +219,7 @@ class Membership:
 
     def take_errors(self, messages: Iterable[Message]) -> None:
         """Note partitions whose position is not in the log, from the errors among `messages`. Raises `InstanceTaken`,
-        and KafkaException for every other fatal error."""
+        and KafkaException for every other fatal error. The rest goes to standard error."""
         for message in messages:
             error, place = message.error(), place_of(message)
             if error is None:

@@ -163,7 +163,8 @@ class ProducerProcess:
 
     def run(self) -> int:
         """Send until asked to stop or until the library's client cannot be used any more, and close the ledger. Return
-        the exit status: `EXIT_CLEAN`, or `EXIT_RESET` if the client could not be used any more."""
+        the exit status: `EXIT_CLEAN`, or `EXIT_RESET` if the client could not be used any more. Raises KafkaException
+        if the transactional id cannot be registered, and the error of the thread that writes the ledger."""
         joined = self.transactions is None or self.transactions.join()
         self.counters.stage = ClientState.READY
         if joined:
