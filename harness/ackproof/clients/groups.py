@@ -272,9 +272,10 @@ class Groups(Instances):
     # -- the end of a run -------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Unrecovered]:
-        """Wait until consumer groups have committed the end of their input and share groups get no more records, then
-        stop them. Write committed offsets, outputs, ledgers, `observed/groups.json` and `observed/shares.json`. Return
-        the partitions of consumer groups that stalled although their members ran and none had died."""
+        """Wait until consumer groups have committed the end of their input and share groups get no more records, for
+        their `settle` seconds at most. Then stop them. Write committed offsets, outputs, ledgers,
+        `observed/groups.json` and `observed/shares.json`. Return the partitions of consumer groups that
+        stalled although their members ran and none had died."""
         self._timeline.add(Note(note="waiting until groups have caught up"))
         workload, known = self.spec.workload, (self._cluster, self.spec)
         progress = [GroupProgress(*known, name, self._hidden) for name in workload.groups]

@@ -36,8 +36,9 @@ def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
 
     A KeyboardInterrupt is recorded in `batch.json` and raised again. Before the batch has a folder, raises
     `BadInput` (a missing tool, an unknown version) or another `AckproofError` (a failed download). Later,
-    raises `BadInput` if every case was refused for something that the user must fix, `AckproofError` if Spark does
-    not start or the copy to an object store fails, and OSError if a file of the batch cannot be written.
+    raises `BadInput` if every case was refused for something that the user must fix, and `MissingTool` if the audit
+    finds no Java. Raises `AckproofError` if the copy to an object store fails, OSError if `batch.json` or a report
+    cannot be written.
     """
     options = planned_batch.options
     planned_batch = replace(planned_batch, cases=fit_to_machine(planned_batch.cases))

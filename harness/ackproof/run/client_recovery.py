@@ -55,7 +55,7 @@ class _Suspect:
     """A client without progress on a partition that is healthy since `since_s` (seconds on a monotonic clock).
 
     `began_at`, `now_at`: high watermark at `since_s`, and at the last check; -1: unknown. `given_up`: True once it is
-    not watched any more: its partition stayed without a full ISR, or its probe made no progress in time either.
+    not awaited any more: its partition stayed without a leader or a full ISR, or the time of its probe is up.
     """
 
     since_s: float

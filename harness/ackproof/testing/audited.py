@@ -42,8 +42,8 @@ _OTHERS: Final = {
 
 def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN401 — any library's producer
     """Return a proxy that records what this producer sends. A mapping configures a `confluent_kafka.Producer`. Raises
-    TypeError for any object that is no producer of a supported library, for a producer that is audited already, and for
-    a confluent_kafka producer whose delivery callback cannot be identified (`clients._configured_callback`).
+    TypeError for any object that is no producer of a supported library, and for a producer that is audited already.
+    Also raises it for a confluent_kafka producer whose delivery callback cannot be identified.
     """
     __tracebackhide__ = True
     proxy: AnyAuditedProducer = _proxy_for(given, "Producer")(given, book)

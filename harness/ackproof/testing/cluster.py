@@ -50,7 +50,7 @@ class KafkaCluster:
 
     `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. Methods with a target return
     the ids of the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node
-    fits. `wanted`, `folder`, `seed`: the cluster, the run directory, and the seed for choices among equal nodes.
+    fits. `wanted`: the cluster to start. `folder`: its run directory. `seed`: seed of random choices, as among nodes.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class KafkaCluster:
 
         `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with `from: clients` in
         an experiment file; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Yields the nodes
-        hit.
+        hit. Raises `BadInput` for a fault that no experiment may have, or for which the marker prepared nothing.
         """
         number, seed = len(self._lives) + 1, self._random.getrandbits(63)
         case = read_fault(self._wanted, self.topics, kind, whom, fields, number, seed)

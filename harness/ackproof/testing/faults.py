@@ -27,7 +27,7 @@ LONGEST_S: Final = 3600.0
 
 
 class FaultBlock:
-    """A `with` block of one fault. Entering returns the nodes that the fault hit.
+    """A `with` block of one fault, the first of `case`. Entering returns the nodes that the fault hit.
 
     Entering raises `AckproofError` if the fault does not take effect. Leaving raises it if the fault does not heal. If
     the block itself raised, its exception goes on, with the failed healing as a note.

@@ -66,7 +66,8 @@ class _EndedClient:
 
 
 class AuditedClient(Generic[Client]):
-    """Proxy of a client, which forwards each method that a subclass does not override."""
+    """Proxy of a client, which forwards each method that a subclass does not override. After `end`, which the end of
+    the test calls, it forwards to an `_EndedClient` instead, unless a subclass ends its client differently."""
 
     _real: Client
     _kind: type
