@@ -185,7 +185,7 @@ class Life:
 
     def recover(self, witness: str) -> Step:
         """Return the step for a fault that a witness saw undone (`witness`: in words). It ends as recovered or, if it
-        had failed before, as failed."""
+        had failed before, as failed (a drawn fault without effect: as missed)."""
         life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
@@ -235,8 +235,8 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     """Return the trigger in words if a waiting fault (`life`) must begin now, else None. `lives`: states of all faults
     by number.
 
-    `look(condition)` returns the number that a condition compares. Raises `AckproofError` if the fault can never begin
-    any more.
+    `look(condition)` returns the number that a condition compares; None: unknown. Raises `AckproofError` if the fault
+    can never begin any more.
     """
     if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")

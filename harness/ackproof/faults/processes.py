@@ -315,7 +315,8 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class _RestartInjection(ProcessInjection[Restart]):
-    """Shut nodes down and start them at once. Confirmed when each node runs as another process."""
+    """Shut nodes down and start them at once. Confirmed when each node runs as another process, or another fault holds
+    it."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}

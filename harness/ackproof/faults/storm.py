@@ -345,9 +345,10 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
     """Return one fault of this kind, to check beforehand whether the storm can draw the kind. The fields of the storm's
-    menu are applied. The other fields are drawn with a fixed seed; a node that the fault hits is one of `roles`.
+    menu are applied. The other fields are drawn with a fixed seed. `roles`: roles from which `target` is drawn, in the
+    grammar of a file.
 
-    Equal arguments give equal faults. Raises `pydantic.ValidationError` if the menu's fields do not fit the kind.
+    Equal arguments give equal faults. Raises `pydantic.ValidationError` if the fields do not fit the kind.
     """
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)
