@@ -226,8 +226,8 @@ def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """Return the injection of `fault` on the nodes of `aim`; nothing is done yet. Raises `FaultNotConfirmed` if its kind
-    has no injection (a storm), or the cluster or `context` lacks what the injection needs."""
+    """Return the injection of `fault` on the nodes of `aim`; nothing is done yet. Raises `FaultNotConfirmed` if its
+    kind has no injection (a storm), or the cluster or `context` lacks what the injection needs."""
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")

@@ -76,8 +76,8 @@ class LoadPhase(Enum):
 
     RUNS = auto()
     ENDS = auto()
-    """The planned duration is over. `when:` triggers without `at_latest` are given up. All others are still
-    awaited, because their time is sure to come."""
+    """The planned duration is over. Faults with a `when:` trigger without `at_latest`, and those `after` them, are
+    given up. All others are still awaited, because their time is sure to come."""
     OVER = auto()
     """The load has ended. Every fault is healed, and storms begin no further fault."""
 

@@ -63,7 +63,7 @@ TRIES: Final = 20
 
 
 class MenuEntry(Spec):
-    """One kind of fault on a storm's menu."""
+    """One kind of fault on a storm's menu. `weight`: how often it is drawn, relative to the other weights."""
 
     weight: int = Field(ge=1)
     lasting: RangeField | None = None
@@ -240,8 +240,8 @@ def draw_storm(
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
-    """Return the kinds of the menu (without a menu: all kinds), each with the reason why it cannot be drawn;
-    '' if it can. `able(fault)`: True if the backend can inject the fault."""
+    """Return the kinds of the menu (without a menu: all kinds but `storm`), each with the reason why it cannot be
+    drawn; '' if it can. `able(fault)`: True if the backend can inject the fault."""
     kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
     return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
 
