@@ -30,7 +30,8 @@ are further in the future."""
 LEAST_S = 1.0
 """Smallest jump, in seconds. A smaller one is hard to tell from the time that a busy machine takes to log a line."""
 SHARP: Final = 0.5
-"""Maximum uncertainty of a clock reading, as a share of the jump. A less certain reading is repeated."""
+"""Maximum uncertainty of a measured jump (the difference of two clock readings), as a share of the jump. A less certain
+reading is repeated."""
 
 
 class ClockJump(NodeFault):
@@ -67,8 +68,9 @@ class ClockJump(NodeFault):
         return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return the removal of each follower from the ISR, if the jump is at least replica.lag.time.max.ms, because a
-        leader measures the lag of followers by its wall clock; else no incidents."""
+        """Return the removal of each follower from the ISR, because a leader measures the lag of followers by its wall
+        clock. Return no incidents if the jump is less than replica.lag.time.max.ms, or hits no broker with a replica.
+        """
         far = abs(self.by) * 1000 >= exposure.time_out(LAG)
         return (
             Incidents(shrinks=exposure.replicas - 1) if far and exposure.aimed_at(self.targets) else NOTHING
@@ -137,8 +139,8 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return self.wait_for(sharp, f"the clock of node {node.id} before it jumps")
 
     def _await_shift(self, node: LocalNode) -> str:
-        """Wait until the node's clock shows the sum of all its shifts; return what was seen, in words. Raises
-        `FaultNotConfirmed` if it does not in time."""
+        """Wait until the node's clock shows the sum of all its shifts, while no other fault holds the node; return what
+        was seen, in words. Raises `FaultNotConfirmed` if it does not in time."""
         moved: list[ClockReading] = []
 
         def there() -> bool:

@@ -1,7 +1,7 @@
 """Faults by a user's own commands, which inject, check and heal.
 
-In a cluster that ackproof did not start, only these faults reach the brokers' machines; they work on every backend. The
-witness is the user's own check command, which must have failed before the fault.
+In a cluster that ackproof did not start, only these faults reach the brokers' machines. They work on every backend but
+`model`. The witness is the user's own check command, which must have failed before the fault.
 """
 
 from __future__ import annotations

@@ -47,14 +47,16 @@ class Processes(Protocol):
         """Send the signal `number` to all processes of this id."""
 
     def replace(self, client_id: str) -> str:
-        """Start a successor of a process that has ended. Return the successor's id."""
+        """Start a successor of a process that has ended, and return the successor's id. A group member or service
+        instance that was replaced already is not replaced again: return its successor."""
 
     def successor(self, client_id: str) -> str | None:
         """Follow the replacements of this process to the last, and return its id: the given id if there is no
         replacement. Return None if that last process was killed and its replacement has not started yet."""
 
     def at_work(self, client_id: str) -> bool:
-        """Return True if the process has done some of its work (sent, read, printed), or is closing already."""
+        """Return True if the process is at work. A producer or reader has sent or read a record, or is closing. A group
+        member is in its group, or leaves it. A service runs and, if it prints events, has printed one."""
 
 
 class Clients(Processes, Protocol):
@@ -88,8 +90,8 @@ class Holds:
 
     Faults that overlap on a node must heal as if each were alone. For example, if a kill and a shutdown
     overlap, the last one to heal starts the node, and the other waits for that. So a fault that ends or
-    freezes a process claims its node first, and releases it when it heals. Requested reassignments are
-    recorded too: of two for one partition, Kafka carries out the later one.
+    freezes a process claims its node first, and releases it when it heals. Shifts of a node's clock are recorded
+    too: they add up. So are requested reassignments: of two for one partition, Kafka carries out the later one.
     """
 
     def __init__(self) -> None:
@@ -195,8 +197,8 @@ class Holds:
 
 @dataclass(frozen=True)
 class FaultContext:
-    """Everything that an injection may use: cluster, clients, service, claims, timeline. `stop` ends every wait of the
-    fault."""
+    """Everything that an injection may use: cluster, clients, service, claims, timeline. `stop` is set when the run is
+    stopped: it ends waits of the fault, except those that a step must complete (`to_the_end`)."""
 
     cluster: Cluster
     stop: Flag

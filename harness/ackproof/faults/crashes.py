@@ -3,8 +3,9 @@
 The witness is the operating system: a process is gone, or another runs. A kill during a start and an exhausted heap are
 also seen in the node's log.
 
-Starvation is a duty cycle of SIGSTOP and SIGCONT, ten times a second: it works in the same way on every backend,
-without root, cgroups or a load that others would feel. Its witness reads /proc: how often all threads are stopped.
+Starvation is a duty cycle of SIGSTOP and SIGCONT (a container is frozen and thawed), ten times a second. It needs no
+root, and no load that others would feel. Its witness is the kernel: how often all threads are stopped, or the container
+is frozen.
 """
 
 from __future__ import annotations

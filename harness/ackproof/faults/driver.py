@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 class FaultDriver:
     """Driver of all faults of one run, each on a thread of its own. `resolve(role, fault)` returns the ids of the nodes
-    that hold a role now. `look(condition)` returns the number that a trigger compares. `context`: passed to every
-    injection."""
+    that hold a role now. `look(condition)` returns the number that a trigger compares; None: unknown. `context`: passed
+    to every injection."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FaultDriver:
         self._start_ns = 0
         self._unwritten: OSError | None = None
         self._left: list[tuple[int, Injection[Any]]] = []
-        """Number and injection of each fault whose healing failed."""
+        """Number and injection of each fault whose healing failed or was not confirmed."""
 
     def start(self) -> None:
         """Start to evaluate triggers. The times of `at:` triggers count from now."""
@@ -272,7 +272,7 @@ class FaultDriver:
 
     def _put_back(self, number: int, injection: Injection[Any]) -> None:
         """Undo what a fault whose healing failed left in the cluster's metadata, and note it on the timeline. All other
-        faults are over by then. An error is noted, not raised."""
+        faults are over by then. An error of the undoing is noted, not raised."""
         try:
             said = injection.put_back()
         except Exception as error:  # noqa: BLE001 — as above

@@ -47,7 +47,8 @@ class Aim:
 
 
 class Injection(ABC, Generic[SpecT]):
-    """One fault on given nodes. Each step raises `FaultNotConfirmed` if it cannot be done, or has no evidence.
+    """One fault on given nodes. Each step raises `FaultNotConfirmed` if it cannot be done, or has no evidence. Waits
+    raise `Interrupted` if the run is stopped.
 
     `inject` and `heal` return what they did, in words. `confirm` and `confirm_healed` return what an independent
     witness saw. `heal` may be called after `inject` failed half way: it then repairs whatever is broken.
@@ -90,7 +91,7 @@ class Injection(ABC, Generic[SpecT]):
 
     def put_back(self) -> str:
         """Undo changes of the cluster's metadata; return in words what was done, '' for nothing. Called only if healing
-        failed, after all faults are over."""
+        failed or was not confirmed, after all faults are over."""
         return ""
 
     @property
@@ -163,7 +164,7 @@ class Injection(ABC, Generic[SpecT]):
 
         `ask` sends the request. It returns False, or raises `WireError` or `FaultNotConfirmed`, if it was refused.
         `what` completes "waited for …" in the error. Raises `FaultNotConfirmed` after `within_s` seconds, with the last
-        refusal in its message, and `Interrupted` if the run is stopped.
+        error that `ask` raised in its message, and `Interrupted` if the run is stopped.
         """
         said = "nothing"
 
@@ -178,7 +179,8 @@ class Injection(ABC, Generic[SpecT]):
         self.wait_for(is_accepted, what, within_s, state=lambda: said)
 
     def await_ready(self, node: Node) -> None:
-        """Wait until the node answers and, if it is a broker, is registered and unfenced.
+        """Wait until the node is ready: a broker is registered and unfenced, a controller knows the quorum's leader, a
+        ZooKeeper server answers.
 
         Raises `FaultNotConfirmed` after `READY_WITHIN_S` seconds, `NodeDied` at once if the node died by itself.
         """
@@ -217,14 +219,15 @@ def injects(*kinds: type[SpecT]) -> Callable[[InjectionFactory[SpecT]], Injectio
 
 
 def find_factory(kind: type[FaultSpec]) -> InjectionFactory[Any] | None:
-    """Return the class that injects faults of this kind; None for a storm, which the driver runs."""
+    """Return the class that injects faults of this kind; None for a kind without one, such as a storm,
+    which the driver runs."""
     import_all()
     return next((_MAKERS[base] for base in kind.__mro__ if base in _MAKERS), None)
 
 
 def make_injection(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
-    """Return the injection of `fault` on the nodes of `aim`. Raises `FaultNotConfirmed` if its kind has no injection (a
-    storm), or the cluster or `context` lacks what the injection needs."""
+    """Return the injection of `fault` on the nodes of `aim`; nothing is done yet. Raises `FaultNotConfirmed` if its
+    kind has no injection (a storm), or the cluster or `context` lacks what the injection needs."""
     maker = find_factory(type(fault))
     if maker is None:
         raise FaultNotConfirmed(f"{fault.kind} has no injection")

@@ -76,8 +76,8 @@ class LoadPhase(Enum):
 
     RUNS = auto()
     ENDS = auto()
-    """The planned duration is over. `when:` triggers without `at_latest` are given up. All others are still
-    awaited, because their time is sure to come."""
+    """The planned duration is over. Faults with a `when:` trigger without `at_latest`, and those `after` them, are
+    given up. All others are still awaited, because their time is sure to come."""
     OVER = auto()
     """The load has ended. Every fault is healed, and storms begin no further fault."""
 
@@ -185,7 +185,7 @@ class Life:
 
     def recover(self, witness: str) -> Step:
         """Return the step for a fault that a witness saw undone (`witness`: in words). It ends as recovered or, if it
-        had failed before, as failed."""
+        had failed before, as failed (a drawn fault without effect: as missed)."""
         life = self._end_failed() if self.reason else replace(self, stage=Stage.RECOVERED)
         return Step(life, (FaultRecovered(witness=witness),))
 
@@ -235,8 +235,8 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
     """Return the trigger in words if a waiting fault (`life`) must begin now, else None. `lives`: states of all faults
     by number.
 
-    `look(condition)` returns the number that a condition compares. Raises `AckproofError` if the fault can never begin
-    any more.
+    `look(condition)` returns the number that a condition compares; None: unknown. Raises `AckproofError` if the fault
+    can never begin any more.
     """
     if moment.load is LoadPhase.OVER and life.is_drawn:
         raise AckproofError("the load was over before its time came")

@@ -39,8 +39,7 @@ beginning of the second."""
 
 @dataclass(frozen=True)
 class PairShares:
-    """Distribution of the pairs of fault kinds over the runs of an experiment. `shares`: the pairs of each run.
-    `refused`: pairs that cannot be run, each with the reason."""
+    """Distribution of the pairs of fault kinds over the runs of an experiment. `shares`: the pairs of each run."""
 
     shares: tuple[tuple[Pair, ...], ...]
     refused: Mapping[Pair, str]
@@ -54,7 +53,7 @@ def pair_storm_of(experiment: ExperimentSpec) -> Storm | None:
 
 def distribute_pairs(storm: Storm, experiment: ExperimentSpec, able: Able) -> PairShares:
     """Return all pairs of the storm's kinds, distributed over runs: `storm.count // 2` pairs for each run, fewer for
-    the last. Pairs that cannot be run are refused with the reason. The result does not depend on the seed.
+    the last if need be. Pairs that cannot be run are refused with the reason. The result does not depend on the seed.
     `able(fault)`: True if the backend can inject the fault."""
     dealer = _Dealer(storm, experiment, able)
     kinds = possible_kinds(storm, experiment, able)
@@ -76,7 +75,7 @@ def distribute_pairs(storm: Storm, experiment: ExperimentSpec, able: Able) -> Pa
 def draw_pairs(
     storm: Storm, experiment: ExperimentSpec, share: tuple[Pair, ...], seed: int, able: Able
 ) -> StormDraw:
-    """Draw the two faults of each pair in `share`: their targets and parameters.
+    """Draw the two faults of each pair in `share` (one run's, by `distribute_pairs`): their targets and parameters.
 
     `seed`: the experiment's seed, not the case's, so that a pair is drawn alike in every share. `able(fault)`: True if
     the backend can inject the fault.
@@ -96,6 +95,8 @@ def draw_pairs(
 
 @dataclass(frozen=True)
 class _Dealer:
+    """Draws the two faults of one pair after the other, for a storm with `pairs: all`."""
+
     storm: Storm
     experiment: ExperimentSpec
     able: Able

@@ -1,7 +1,7 @@
 """Faults of processes: kill, stop, pause, restart; and the base of all faults of whole processes.
 
-The witness is the operating system (`/proc`: the process is gone, or stopped), never the signal's own return value.
-The protocol witnesses healing: the node answers and, if it is a broker, is registered and unfenced.
+The witness is the operating system (the process is gone, stopped, or frozen with its container), never the signal's own
+return value. The protocol witnesses healing: the node answers and, if it is a broker, is registered and unfenced.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class _StopInjection(ProcessInjection[Stop]):
 
 @injects(Pause)
 class PauseInjection(ProcessInjection[Pause]):
-    """Stop the processes of nodes by SIGSTOP. Healing sends SIGCONT."""
+    """Stop the processes of nodes by SIGSTOP. Healing sends SIGCONT. Containers are frozen and thawed instead."""
 
     def __init__(self, fault: Pause, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -315,7 +315,8 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class _RestartInjection(ProcessInjection[Restart]):
-    """Shut nodes down and start them at once. Confirmed when each node runs as another process."""
+    """Shut nodes down and start them at once. Confirmed when each node runs as another process, or another fault holds
+    it."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}

@@ -204,7 +204,7 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
 
 @injects(Upgrade)
 class _UpgradeInjection(_RolloutInjection[Upgrade]):
-    """Restart nodes one after the other on another release, then raise the feature levels."""
+    """Restart nodes one after the other on another release, then raise the feature levels (with `finalise`)."""
 
     _levels: Mapping[str, int] = MappingProxyType({})
 

@@ -63,7 +63,7 @@ TRIES: Final = 20
 
 
 class MenuEntry(Spec):
-    """One kind of fault on a storm's menu."""
+    """One kind of fault on a storm's menu. `weight`: how often it is drawn, relative to the other weights."""
 
     weight: int = Field(ge=1)
     lasting: RangeField | None = None
@@ -240,8 +240,8 @@ def draw_storm(
 
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
-    """Return the kinds of the menu (without a menu: all kinds), each with the reason why it cannot be drawn;
-    '' if it can. `able(fault)`: True if the backend can inject the fault."""
+    """Return the kinds of the menu (without a menu: all kinds but `storm`), each with the reason why it cannot be
+    drawn; '' if it can. `able(fault)`: True if the backend can inject the fault."""
     kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
     return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
 
@@ -345,9 +345,10 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 
 def make_sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
     """Return one fault of this kind, to check beforehand whether the storm can draw the kind. The fields of the storm's
-    menu are applied. The other fields are drawn with a fixed seed; a node that the fault hits is one of `roles`.
+    menu are applied. The other fields are drawn with a fixed seed. `roles`: roles from which `target` is drawn, in the
+    grammar of a file.
 
-    Equal arguments give equal faults. Raises `pydantic.ValidationError` if the menu's fields do not fit the kind.
+    Equal arguments give equal faults. Raises `pydantic.ValidationError` if the fields do not fit the kind.
     """
     draw = Draw(random.Random(0), roles, experiment)
     trigger = ChainTrigger(storm.number)

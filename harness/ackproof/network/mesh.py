@@ -130,7 +130,8 @@ class Mesh(Protocol):
         """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect to `target` as `source` would, and send `asks` requests of at least `size` bytes, one by one.
+        """Connect to `target` as `source` would, and send `asks` requests of at least `size` bytes (at most some
+        32,000), one by one.
 
         `timeout_s`: limit for the whole probe, in seconds. A failed connection is a result (`ProbeAnswer.how`). Raises
         `LinkError` if the source's files have no address of the target.

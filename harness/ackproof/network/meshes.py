@@ -204,7 +204,8 @@ class ProxyMesh:
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
-        """Connect as the link's source does, and send `asks` requests of at least `size` bytes, one after the other.
+        """Connect as the link's source does, and send `asks` requests of at least `size` bytes (at most some 32,000),
+        one after the other.
 
         The probe connects in the source's network namespace, to the target's address in the source's own files.
         `timeout_s`: limit for the whole probe, in seconds. A failed connection is a result. Raises `LinkError` if that

@@ -78,8 +78,9 @@ def zookeeper_question(number: int, size: int) -> bytes:
 def probe(
     address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, zookeeper: bool = False
 ) -> ProbeAnswer:
-    """Connect and send `asks` requests of at least `size` bytes, one after the other, all within `timeout_s` seconds. A
-    failed connection is a result (`ProbeAnswer.how`). `zookeeper`: the server is a ZooKeeper server."""
+    """Connect and send `asks` requests of at least `size` bytes (at most some 32,000), one after the other, all within
+    `timeout_s` seconds. A failed connection is a result (`ProbeAnswer.how`). `zookeeper`: the server is a ZooKeeper
+    server."""
     make_question = zookeeper_question if zookeeper else kafka_question
     began = time.monotonic()
     deadline = began + timeout_s

@@ -179,8 +179,9 @@ def _builds_of(spec: ExperimentSpec) -> tuple[KafkaBuild, ...]:
 
 @dataclass(frozen=True)
 class _LoadedRule:
-    """A Byteman rule that the fault has loaded into one JVM. `pid`: the JVM's process id. `text`: the rule. `key`:
-    prefix of the rule's counters and flag, and of the FIFO at which threads wait."""
+    """A Byteman rule that the fault has loaded into one JVM, by its `agent`. `pid`: the JVM's process id. `place`: the
+    point in the code. `text`: the rule. `key`: prefix of the rule's counters and flag, and of the FIFO at which threads
+    wait."""
 
     agent: CodeAgent
     pid: int | None

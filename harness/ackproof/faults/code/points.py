@@ -66,7 +66,7 @@ class CodePoint:
 
     @property
     def since(self) -> str:
-        """Return the first line of releases that has the point, such as `3.9`."""
+        """Return the first line of releases in which the point is known, such as `3.9`."""
         return min(self.places, key=numbers)
 
 

@@ -1,7 +1,7 @@
 """Base of disk faults, and the fault of emptied disks.
 
-Disk faults heal by a start of the node, after which each replica must be in sync again. The witness of an
-emptied disk is a listing of the node's folders.
+Most disk faults heal by a start of the node; a slow disk is thawed. Then each replica must be in sync again. The
+witness of an emptied disk is a listing of the node's folders.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class EmptyDisk(DiskFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the field `target`: any role but controllers, because two controllers with empty disks could end
-        the cluster."""
+        """Draw the field `target`. A role of controllers is replaced by `broker`, because two controllers with empty
+        disks could end the cluster."""
         target = draw.role()
         return {"target": "broker" if target.startswith("controller") else target}
 
@@ -284,8 +284,9 @@ def _count_contents(folders: Iterable[Path]) -> _FolderContents:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy everything below a folder to `target`, with owners and times. Files of a running broker that vanish during
-    the copy are skipped. Raises `AckproofError` if a file cannot be copied."""
+    """Copy everything below a folder to `target`: folders with their owners, files also with modes and times.
+    Files of a running broker that vanish during the copy are skipped. Raises `AckproofError` if a file cannot be
+    copied."""
     try:
         for path in sorted(source.rglob("*")):
             copy = target / path.relative_to(source)

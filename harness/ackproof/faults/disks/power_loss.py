@@ -2,7 +2,8 @@
 
 With root, the ext4 below the node's data is shut down without a flush of its journal. The witness is a canary file,
 written just before and not synced: its content is missing after the next mount. Without root, the logs are cut after a
-SIGKILL. In both cases the timeline states the ends, before and after, of logs that became shorter.
+SIGKILL. In both cases the timeline states the ends, before and after, of up to six logs that became shorter; internal
+topics are left out.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _FAST_WITHIN_S: Final = 10.0
 
 class SlowDisk(LogDirFault):
     """The file system of a log dir is frozen for `stall`, thawed for 50 ms, frozen again, and so on. Every write and
-    every fsync of the node waits up to `stall`, as on an overloaded or dying disk."""
+    every fsync there waits up to `stall`, as on an overloaded or dying disk."""
 
     KIND = "slow_disk"
     DONE = "slowed down at the disk"
@@ -126,7 +126,7 @@ class FreezeLoop:
         self._others = others
         self._stop = threading.Event()
         self.frozen = threading.Event()
-        """Set while all file systems are frozen."""
+        """Set while all file systems are frozen, except those that were skipped."""
         self.error: DiskError | None = None
         self._thread = threading.Thread(target=self._run, name="slow-disk", daemon=True)
 

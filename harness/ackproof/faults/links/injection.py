@@ -64,7 +64,7 @@ class LinksInjection(Injection[LinksT]):
         """Confirm the effect on every link that worked before; return what the probes saw, in words.
 
         A link that another fault had silenced must stay silent if its ends run. Raises `FaultNotConfirmed` for a link
-        without the effect.
+        without the effect, unless another fault holds an end of it.
         """
         seen = on_each(tuple(self._before), self._await_effect) | self._look_at_silent()
         if isinstance(self.effect, SILENT):
@@ -115,7 +115,7 @@ class LinksInjection(Injection[LinksT]):
         """Confirm that the effect lasted until now; return what was seen, as the end of a sentence.
 
         Silent links must have carried no byte by the kernel's counters, else `FaultNotConfirmed` is raised. Without
-        silent links, links that no other fault affects are probed again.
+        silent links, links are probed again on which other faults have the same effects as before this fault.
         """
         came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():

@@ -133,9 +133,9 @@ class FlapFault(NamedLinkFault):
 class _FlapInjection(LinksInjection[FlapFault]):
     """Cut and mend every link of the fault in turn, on a separate thread.
 
-    The fault is confirmed when every link that worked before it was seen down and then up. A link that
-    another fault had silenced need not flap then. If that fault is over when `heal` is called, `heal` waits
-    until the link was seen down and up.
+    The fault is confirmed when every link that worked before it was seen down and then up, or another fault
+    hinders it from being up. A link that another fault had silenced need not flap then.
+    If that fault is over when `heal` is called, `heal` waits until the link was seen down and up.
     """
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
@@ -158,7 +158,8 @@ class _FlapInjection(LinksInjection[FlapFault]):
         """End the flapping and mend the links; return what was done, in words.
 
         First, each link that was silent before the fault and that no other fault silences any more must be seen down
-        and up. Raises `FaultNotConfirmed` if it is not, or if the thread that cuts and mends had failed.
+        and up. Raises `FaultNotConfirmed` if it is not, if a link cannot be mended, or if the thread that cuts and
+        mends had failed.
         """
         flaps = self._thread.ident is not None
         try:

@@ -100,8 +100,8 @@ class ElectPreferred(PartitionOperation):
 
 
 class ElectUnclean(PartitionOperation):
-    """An unclean election by an operator: a live replica becomes leader although none is in sync. It ignores
-    unclean.leader.election.enable. Records that only the old leader had are lost."""
+    """An unclean election by an operator: a live replica becomes leader although it is not in the ISR. It ignores
+    unclean.leader.election.enable. Records that the new leader does not have are lost."""
 
     KIND = "elect_unclean"
     SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."

@@ -93,7 +93,8 @@ class SetConfig(FaultSpec):
         return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this change conflicts with `first`; '' if it does not.
+        """Return why this change conflicts with `first`; '' if it does not. A broker that `first` keeps down or stopped
+        takes no change.
 
         Two changes conflict if they change the same setting of one topic or broker: each would restore the
         other's value. A change for all brokers also conflicts with a change `first` for a single broker,

@@ -163,7 +163,8 @@ class _RequestsInjection(Injection[SpecT]):
     def confirm_healed(self) -> str:
         """Confirm that probes pass again, that the nodes at the links' ends answer, and that the rule hit
         other requests than probes. Return the observation in words. Raises `FaultNotConfirmed` if this is not
-        seen; a fault that a storm drew need not have hit a request."""
+        seen; a fault that a storm drew need not have hit a request. Raises it also if the proxy could not read
+        a frame, or if fewer than `until_held` ever waited together."""
         if not self._before:
             return "no rule was laid"
         links = self.wait_for(

@@ -56,7 +56,7 @@ class RequestFault(FaultSpec):
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
     STOPS_ANSWERS: ClassVar[bool] = True
-    """True if a probe gets no answer as long as the fault lasts."""
+    """True if requests that are hit get no usual answer: another fault of the same requests cannot be observed then."""
     NEEDS_API: ClassVar[bool] = False
     """True if the field `api` is required, because the fault cannot hit every API of a client."""
 

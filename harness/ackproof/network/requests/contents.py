@@ -33,7 +33,7 @@ NAMING: Final = (
 )
 """APIs whose requests name partitions, and can be matched by partition."""
 OF_PARTITIONS: Final = tuple(api for api in NAMING if api not in ("Fetch", "AlterPartition"))
-"""APIs of `NAMING` whose responses have an error for each partition."""
+"""APIs of `NAMING` except Fetch and AlterPartition: responses of these two have an error for the whole response too."""
 OF_MEMBERS: Final = ("JoinGroup", "LeaveGroup", "SyncGroup")
 """APIs of group members whose responses have one error code, decoded with kafka-python."""
 _FETCH: Final = 1

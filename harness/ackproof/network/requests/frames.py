@@ -14,9 +14,8 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 PRODUCE: Final = 0
 LARGEST: Final = 1 << 30
-"""Greatest length of a frame in bytes. Kafka's socket.request.max.bytes is 100 MB, a client's largest fetch half of
-it.
-"""
+"""Greatest length of a frame in bytes. By default Kafka's socket.request.max.bytes is 100 MiB, and a client's largest
+fetch half of it."""
 PROBE: Final = b"ackproof-probe"
 """Prefix of the client id of requests that probe a rule: rules act on them without counting them."""
 _REQUEST: Final = struct.Struct(">ihhih")

@@ -119,7 +119,8 @@ class ConnectionHalf:
 
 
 class RelayConnection:
-    """A client's connection to the proxy, together with the proxy's own connection to the node."""
+    """A client's connection to the proxy, together with the proxy's own connection to the node. `asking` carries
+    requests to the node, `answering` its responses; the rules of the route `way` act on both."""
 
     def __init__(self, loop: Relay, way: RelayRoute, client: socket.socket, node: socket.socket) -> None:
         self._loop = loop

@@ -59,7 +59,7 @@ class RequestLinks:
         """Start the proxy, before any node starts. `on_death` is called with the reason if a proxy ends by itself.
 
         `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxy
-        keeps open. Raises `LinkError` if the proxy does not answer in time.
+        keeps open. Raises `LinkError` if the proxy does not answer in time, or does not accept the routes.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
         self.proxy.add(route for ways in self._ways.values() for route in ways)

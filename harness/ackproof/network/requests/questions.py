@@ -184,8 +184,8 @@ def make_question(api: str, *, size: int = 0, named: NamedPartition | None = Non
 
 How = Literal["answered", "closed", "silent", "refused"]
 _SIZES: Final = range(12_000, 23_000)
-"""Lengths in bytes of the client id, one drawn for each question. The node has the question if it received exactly
-the request's size, or twice that. No size is twice another."""
+"""Lengths in bytes of the client id, one drawn for each question. The node has the question if a connection received
+exactly the request's size, or a multiple of it. No size is a multiple of another."""
 _ARRIVES_WITHIN_S: Final = 0.3
 """Seconds within which a request arrives at the node. Loopback takes 1 ms, the proxy on a busy machine some more."""
 

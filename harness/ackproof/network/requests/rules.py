@@ -59,8 +59,8 @@ class Rule:
 
     The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. Matching
     frames belong to requests of `client`, by its client id ('': every client), that name one of `places` (empty: all;
-    partition -1: any of the topic). `delay`, `jitter`, `spread`: delay of a frame or of its repetition, in seconds, and
-    its random distribution. `seed`: seed of the random choices.
+    partition -1: any of the topic). `delay`: seconds by which a frame or its repetition is delayed. `jitter` (seconds),
+    `spread`: random distribution of a frame's delay; a repetition has none. `seed`: seed of the random choices.
 
     Of rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more.
     `overtaken`: True if later frames of the connection pass a held request, False if they wait too.
