@@ -176,7 +176,7 @@ def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
 
 def _keeps_all(facts: Facts, place: TopicPartition) -> bool:
     """Return True if nothing but a broker can have moved the start of a partition's log. Return False if a fault
-    damages the log, if the case runs a user's command, or if a soak deletes the records that it has audited."""
+    damages the log, if the case runs a user's command, or in a soak, which may delete audited records."""
     others = any(fault.rots(place) or fault.kind == "command" for fault in facts.case.faults)
     return not others and not facts.windows
 
@@ -288,8 +288,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition and leader epoch of which the final read has offsets that no log on disk has
-    for this epoch.
+    """Yield an opinion for each partition and leader epoch of which the final read has offsets outside the span that
+    the logs on disk have for this epoch. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
 
     The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
     `contradicts` (files disagree).
@@ -344,7 +344,7 @@ def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartitio
 
 def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
     """Return the first and last offset of each partition and leader epoch in complete logs of in-sync replicas, over
-    these replicas together.
+    these replicas together and without markers.
 
     Logs that begin above 0 or are compacted are left out: records that were read may be gone since.
     """
@@ -368,9 +368,8 @@ def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
 def _widen(
     spans: _OffsetSpans, table: pa.Table, first: str, last: str, logs: Set[tuple[int, str, int]] | None = None
 ) -> None:
-    """Extend the offset spans by these rows. `logs`: use only rows of these (node, topic, partition); None:
-    all rows.
-    """
+    """Extend the offset spans by these rows. `first`, `last`: names of the columns with the first and the last offset
+    of a row. `logs`: use only rows of these (node, topic, partition); None: all rows."""
     columns = _EPOCH if logs is None else ["node", *_EPOCH]
     for row in table.group_by(columns).aggregate([(first, "min"), (last, "max")]).to_pylist():
         if logs is not None and (row["node"], row["topic"], row["partition"]) not in logs:
