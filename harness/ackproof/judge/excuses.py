@@ -120,8 +120,8 @@ def count_torn_by_loss(facts: Facts) -> int:
 
 
 def count_new_producer_epochs(facts: Facts) -> int:
-    """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a new
-    producer epoch, or under a new producer id if they were in flight when it gave up on some record.
+    """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a new producer
+    epoch. A new producer id counts only for records that were in flight when the producer gave up on some record.
 
     Returns 0 without the logs on disk: only they have the producer epochs. Raises OSError, ArrowException or `BadInput`
     for a broken file.
@@ -217,8 +217,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _forgotten(facts: Facts) -> int:
-    """Return the number of duplicates that came when the leader may have forgotten their producer id, because it had
-    appended nothing for longer than the id's expiry."""
+    """Return the number of duplicates that came when the leader may have forgotten their producer id. It may if the id
+    had appended nothing for longer than its expiry."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)

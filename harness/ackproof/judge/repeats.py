@@ -1,7 +1,7 @@
 """Expectations over repeats, compared with the runs of a batch.
 
 PASS if the interval is wholly inside the demanded bounds, FAIL if it is wholly outside, else INCONCLUSIVE. A repeat
-that came neither to PASS nor to FAIL, or has not the number, makes the result INCONCLUSIVE and is named: leaving it out
+that came neither to PASS nor to FAIL, or lacks the number, makes the result INCONCLUSIVE and is named: leaving it out
 would be a choice among the repeats.
 """
 

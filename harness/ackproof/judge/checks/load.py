@@ -31,11 +31,11 @@ from ackproof.rundir.timeline import ClientEnded, EventKind
 def check_audit(facts: Facts) -> Iterator[Opinion]:
     """Yield `lacks` opinions (evidence is missing) about the audit and the load.
 
-    An opinion is yielded if the audit is incomplete, with one for each client that had to be killed, or if it did not
-    look for an anomaly class. Classes of groups and of removed records, and without `recovery.json` those of liveness,
-    need not be counted. One is yielded if records were read that no producer's ledger has, or if the producers'
-    libraries got more records than the ledgers have. One is yielded if nothing was produced or acknowledged, or if the
-    share of indeterminate produce attempts is above `evidence.max_indeterminate`.
+    An opinion is yielded if the audit is incomplete, with one for each client that had to be killed. One is yielded if
+    it did not look for an anomaly class. Classes of groups and of removed records, and without `recovery.json` those of
+    liveness, need not be counted. One is yielded if records were read that no producer's ledger has, or if the
+    producers' libraries got more records than the ledgers have. One is yielded if nothing was produced or acknowledged,
+    or if the share of indeterminate produce attempts is above `evidence.max_indeterminate`.
     """
     audit = facts.audit
     if not audit.complete:

@@ -43,8 +43,8 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
     a part of the load whose records are read back and audited while the load runs.
 
     Yields `contradicts` (files disagree) if windows leave out offsets or partitions, or overlap. Yields `contradicts`,
-    too, if the counts of a window differ from the timeline or from its own findings, or if one was deleted although the
-    case keeps all.
+    too, if the counts of a window differ from the timeline or from its own findings. The same holds for a deleted
+    window if the case keeps all.
 
     Yields only `lacks` (evidence is missing) if the last window was not audited. Yields `lacks`, too, if the counts or
     findings of all windows together differ from the audit of the whole run. Findings that only that audit can have are

@@ -288,8 +288,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition and leader epoch of which the final read has offsets outside the span that
-    the logs on disk have for this epoch. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
+    """Yield an opinion for each partition and leader epoch if the final read has offsets of it outside the span that
+    the logs have. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
 
     The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
     `contradicts` (files disagree).

@@ -47,8 +47,9 @@ _TOPIC: Final = 2
 
 
 def check_course(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) if phases are missing or out of order, or if the timeline goes on
-    after its end or back in time. Only times of events that are written at once are compared (`WRITTEN_AT_ONCE`)."""
+    """Yield a `contradicts` opinion (files disagree) if phases are missing or out of order. Yield one, too, if the
+    timeline goes on after its end or back in time. Only times of events that are written at once are compared
+    (`WRITTEN_AT_ONCE`)."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _phases(facts))
