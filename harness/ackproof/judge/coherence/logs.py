@@ -197,7 +197,8 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
 
     Yields a `contradicts` opinion (files disagree) for each log that does not fit its batches or the metadata log.
     Yields an opinion for each difference between the copies of a batch: `lacks` (evidence is missing) in a sealed run,
-    whose digests prove its files unchanged, else `contradicts`. Raises `BadInput` for broken files.
+    whose digests prove its files unchanged, else `contradicts`. Raises `BadInput`, OSError or ArrowException for broken
+    files.
     """
     if facts.replicas is None:
         return
@@ -292,7 +293,8 @@ def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
     the logs have. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
 
     The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
-    `contradicts` (files disagree).
+    `contradicts` (files disagree). Yields nothing if the final read's ledger cannot be read. Raises `BadInput`, OSError
+    or ArrowException for broken files of the logs.
     """
     if facts.replicas is None or facts.final_read is None:
         return
