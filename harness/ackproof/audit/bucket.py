@@ -65,7 +65,7 @@ class ReadOrder:
 
     @property
     def back(self) -> Rows:
-        """Reads of final readers at an offset not above that of their previous read."""
+        """Offsets of the reads of final readers that are not above the offset of their previous read."""
         both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
         return concat_rows(both, OFFSETS_READ_AGAIN)
 

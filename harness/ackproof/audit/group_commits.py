@@ -2,7 +2,8 @@
 
 A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a
 lower offset was in force afterwards, or was returned by the coordinator, and no reset or concurrent commit
-explains that. It is a zombie's if its generation or member epoch was over.
+explains that. It is a zombie's if the coordinator accepted it although its generation or member epoch was over: at its
+place in the log, a newer one had begun or the member had left.
 
 If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise
 times order the commits: commits that were in flight together may have any order, and a commit without an
@@ -36,8 +37,8 @@ def audit_commits(
     of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
     """Audit the commits of a group for one partition, and add the findings to `of.findings`. A finding is a commit that
-    was accepted and then lost, or after which the committed offset went back. So is a commit that was accepted although
-    its generation or member epoch was over.
+    was accepted and then lost, or after which the committed offset went back. So is a commit that is in the log
+    although its generation or member epoch was over: a newer one had begun, or the member had left.
 
     Return the numbers of commits that were `accepted`, `refused` and `unknown` (fields of `GroupCounts`). `rows`: the
     commits (schema `COMMITTED`). `every_event`: membership events of all partitions. `log`: the group's records in
@@ -80,8 +81,9 @@ def _find_lost(accepted: Rows, log: Rows) -> list[int]:
 def _find_zombies(
     of: GroupPartition, rows: Rows, events: Sequence[Event], log: GroupLog
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index in `rows`, end of the finding's text) of each commit whose generation or member epoch was over. The
-    coordinator should have refused it. `events`: membership events of all partitions.
+    """Yield (index in `rows`, end of the finding's text) of each commit whose generation or member epoch was over: just
+    before it, the log has a newer one, or the member had left. The coordinator should have refused it. `events`:
+    membership events of all partitions.
 
     A commit without a transaction is taken to carry the generation that its member reports after the answer
     (`generation_after`). If that is lower than the generation before the call, the commit is not judged.
@@ -131,8 +133,10 @@ def _find_epochs_over(
     log: GroupLog,
     sent_commits: tuple[Ints, Ints, Ints],
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index in `sent_commits`, reason such as "its member had left") of each commit whose member epoch was over.
-    A commit without an answer, or during which the member id changed, is not judged.
+    """Yield (index in `sent_commits`, reason such as "its member had left") of each commit whose member epoch was over:
+    below the member's epoch in the log just before the commit. A commit without an answer, or during which the
+    member id changed, is not judged. If the run had brokers of Kafka 4.3, commits that these accept are left out
+    (`_may_commit`).
 
     `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
     """

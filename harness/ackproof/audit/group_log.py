@@ -43,9 +43,10 @@ class GroupLog:
     """Records of one consumer group in `__consumer_offsets`.
 
     `offsets`: offset commits and their removals (tombstones) on every replica, by partition. All other fields are from
-    the log of the node `history`. `generations`: array of (position in the log, generation or group epoch that begins
-    there; -1: it was deleted). `members`: epochs of each member by its id, in the order of the log. `protocols`: array
-    of (position, 1 if the group is a KIP-848 group from there on, 0 if it is a classic group).
+    the log of the node `history`, and empty if it is -1 (no log is whole). `generations`: array of (position in the
+    log, generation or group epoch that begins there; -1: it was deleted). `members`: epochs of each member by its id,
+    in the order of the log. `protocols`: array of (position, 1 if the group is a KIP-848 group from there on, 0 if it
+    is a classic group).
     """
 
     history: int

@@ -32,10 +32,11 @@ _WHY: Final = (
 
 
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
-    """Find records that members did not process, processed more than once, or processed while the partition
-    had two owners. Return the numbers `input`, `delivered` and `processed` of `GroupCounts`. `there`: records
-    of the final read, by offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`).
-    `commits`: its commits for this partition. Raises OSError if the findings cannot be written."""
+    """Find records below the committed offset that members did not process. Find records that they processed more than
+    once, or while the partition had two owners. Return the numbers `input`, `delivered` and `processed` of
+    `GroupCounts`. `there`: records of the final read, by offset. `rows`: the group's deliveries of this partition
+    (schema `DELIVERED`). `commits`: its commits for this partition. Raises OSError if the findings cannot be
+    written."""
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -98,8 +99,8 @@ def _find_repeated(of: GroupPartition, rows: Rows, effective: Bools) -> None:
 
 
 class _Ownership(NamedTuple):
-    """A time in which a member owned a partition: from its assignment to the start of its last accepted commit (ns
-    since the run's start)."""
+    """A time in which a member owned a partition: from its assignment to the start of its last accepted commit before
+    it gave the partition up (ns since the run's start)."""
 
     begin: int
     end: int
@@ -108,7 +109,7 @@ class _Ownership(NamedTuple):
 
 def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
     """Return the times in which members owned a partition, by begin. `events`: events of the partition, and events that
-    name no partition, by time.
+    name no partition, by time. An assignment without an accepted commit is left out.
 
     A commit without a generation belongs to no member: the coordinator accepts it from anybody while the group is
     empty, and in a transaction.

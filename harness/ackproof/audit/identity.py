@@ -56,7 +56,7 @@ class RangeReads:
     """Reads with which the produced records of a range of identities (producer, seq) are compared.
 
     `final`, `committed`: the final read at read_uncommitted and at read_committed. `live`: rows of live readers at both
-    isolation levels, which serve to find removed records. It is empty for a range of a hot bucket: a bucket whose
+    isolation levels, which serve to find removed records. It is empty for a range of a bucket that is cut: one whose
     records may have been removed is never cut into ranges. `committed_live`: rows of live readers at read_committed.
     `gaps`, `committed_gaps`: offsets that live readers skipped (`offsets.GAPS`) at read_uncommitted and at
     read_committed.

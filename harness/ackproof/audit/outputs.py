@@ -92,7 +92,8 @@ class Outputs:
         self.case.findings.mkdir(exist_ok=True)
 
     def leave(self, published: Collection[str] = ()) -> None:
-        """Remove the files of this audit, except the `published` ones. Raises OSError if one cannot be removed."""
+        """Remove the files of this audit, except those with a name in `published`, and its folder for temporary files.
+        Raises OSError if one cannot be removed."""
         remove_tree(self.work)
         for path in (*self.case.findings.glob(f"{_PART}{self.audit}-*"), self.series):
             if path.name not in published:

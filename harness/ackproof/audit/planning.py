@@ -1,4 +1,5 @@
-"""Plan units of work from footers of ledger parts, and cut hot buckets into ranges. Planning reads no rows.
+"""Plan units of work from footers of ledger parts, and cut hot buckets (partitions with too many rows for one task)
+into ranges. Planning reads no rows.
 
 A range of a hot bucket is read by one task from the row groups that may hold its rows: decoding a row group
 again costs less than writing its rows down. A row outside the span in its footer is `UntrustedStatistics`.
@@ -201,7 +202,7 @@ class RowSource:
 
     def read(self, place: TopicPartition, axis: CutAxis) -> Iterator[tuple[Stream, Rows]]:
         """Yield (stream, rows) of partition `place` with the columns that `axis` needs. Streams without a key in `axis`
-        are left out.
+        are left out. A temporary file is read whole, with all its columns.
 
         Raises OSError or `UnreadablePart` if the file cannot be read, `UntrustedStatistics` if a row contradicts its
         footer, `Rejected` for invalid rows.

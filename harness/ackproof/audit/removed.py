@@ -39,7 +39,7 @@ class RemovedRecords:
 
     `keys`: producer → keys of its records; a producer whose records have none is missing. `produced`: produced rows,
     sorted by producer and seq; all masks are over these rows. `copies`: the distinct final rows. `live`: rows of live
-    readers.
+    readers. `possible`: False if nothing in `removal` can have removed a record; then all masks are False.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class RemovedRecords:
         return self.explained | (self._old_enough & self._held & (self._offset >= 0) & (self._offset < start))
 
     def among(self, reads: Rows) -> Bools:
-        """Return a mask: True for each of these reads of live readers whose record was removed on purpose after the
-        read."""
+        """Return a mask: True for each of these reads of live readers whose record may have been removed on purpose
+        after the read."""
         removal, offset = self.removal, reads.ints("offset")
         gone = self._superseded.among(reads)
         if not self.possible:
@@ -124,7 +124,8 @@ class RemovedRecords:
         return gone
 
     def _replaced(self) -> Bools:
-        """Return a mask: True for each record at whose offset another record was acknowledged later."""
+        """Return a mask: True for each record at whose offset another record was acknowledged later. Records that went
+        with a deleted topic are left out."""
         placed = np.flatnonzero(self._acked & (self._offset >= 0) & ~self.deleted)
         order = placed[np.lexsort((self._done[placed], self._offset[placed]))]
         twice = np.zeros(len(self._produced), np.bool_)
@@ -151,6 +152,8 @@ class RemovedRecords:
 
     def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
         """Return a mask: True for each record that is below the log start (`start`) and older than the retention time.
+        A record at whose offset another one was acknowledged later is lost, and left out, if all acknowledgements have
+        offsets.
 
         The position of a record that was acknowledged without an offset follows from its neighbours (`_by_position`).
         """

@@ -224,7 +224,8 @@ def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path)
 
 
 def add_unrecovered(outputs: Outputs, counted: Tally) -> None:
-    """Count the liveness classes from `observed/recovery.json`, add them to `counted`, and write their findings.
+    """Count the liveness classes from `observed/recovery.json` (stalled groups only in a run with groups), add them to
+    `counted`, and write their findings.
 
     Does nothing if this file is missing: the run was not observed. Raises OSError, and `BadInput` for a broken file.
     """

@@ -51,8 +51,9 @@ TRANSACTION_PARTS: Schema = {
     "offset": "i8",
 }
 """Totals of one transaction in one bucket. `there`: number of its records in the final read at
-read_committed. `missing`: number of its acked records that this read lacks. `seq`, `offset`: the first
-missing record of the lowest `rank`: 0 if it is not lost, 1 if it is; 2 if none is missing.
+read_committed. `missing`: number of its acked records that this read lacks, without those that were removed on
+purpose. `seq`, `offset`: the first missing record of the lowest `rank`: 0 if it is not lost, 1 if it is; 2 if none is
+missing.
 """
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
@@ -222,8 +223,8 @@ def resolve_share(
     findings: FindingsWriter,
     deleted: DeletedRecords = NOTHING_DELETED,
 ) -> int:
-    """Audit one share of a directory. Return the number of final rows whose identity no ledger has, and whose producer
-    has an incomplete ledger.
+    """Audit one share of a directory, and add findings of classes phantom, misrouted, duplicate and torn-transaction.
+    Return the number of final rows whose identity no ledger has, and whose producer has an incomplete ledger.
 
     `given`: contributions of all buckets. `open_producers`: producers with an incomplete ledger. Nothing is reported
     about records whose attempts were audited in a deleted window (`deleted`). Several intact copies of one identity are

@@ -22,7 +22,7 @@ __all__ = ["judge_case", "judge_over_repeats", "judge_unwritten", "measure_expec
 
 def judge_case(run: CaseDir) -> VerdictFile:
     """Judge a run that was audited, replayed and predicted; write `verdict.json`, and return the verdict. Raises
-    `BadInput` when one of these facts is missing or cannot be read."""
+    `BadInput` when one of these facts is missing, and `BadInput`, OSError or ArrowException when one cannot be read."""
     # Only here: it reads tables, which takes a second to load, and what is asked before a run needs none.
     from ackproof.judge.facts import Facts
     from ackproof.judge.verdict import judge
@@ -34,7 +34,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
 def measure_expected(run: CaseDir) -> tuple[ExpectationJudged, ...]:
     """Return, for each expectation of an audited run's case, the measured number and whether it is within the bounds;
-    () for a folder without a case. Writes nothing. Raises `BadInput` for files that cannot be read."""
+    () for a folder without a case. Writes nothing. Raises `BadInput`, OSError or ArrowException for files that cannot
+    be read."""
     from ackproof.judge.checks.expectations import judged
     from ackproof.judge.facts import answers
     from ackproof.plan.cases import case_from_json

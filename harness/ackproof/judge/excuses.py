@@ -120,8 +120,8 @@ def count_torn_by_loss(facts: Facts) -> int:
 
 
 def count_new_producer_epochs(facts: Facts) -> int:
-    """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a
-    new epoch.
+    """Count `duplicate` findings whose copies a broker cannot recognize: the producer sent them again in a new producer
+    epoch. A new producer id counts only for records that were in flight when the producer gave up on some record.
 
     Returns 0 without the logs on disk: only they have the producer epochs. Raises OSError, ArrowException or `BadInput`
     for a broken file.
@@ -145,7 +145,8 @@ def count_new_producer_epochs(facts: Facts) -> int:
 
 
 def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
-    """Return those of the given records (`keys`) that were in flight when their producer gave up on some record."""
+    """Return those of the given records (`keys`) that were in flight when their producer gave up on some record, or at
+    most 1 s before. It gave up on a record whose outcome is indeterminate."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
@@ -216,8 +217,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _forgotten(facts: Facts) -> int:
-    """Return the number of duplicates that came after leaders had forgotten their producer id, because it had appended
-    nothing for longer than the id's expiry."""
+    """Return the number of duplicates that came when the leader may have forgotten their producer id. It may if the id
+    had appended nothing for longer than its expiry."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -288,7 +289,7 @@ class _Log:
 
     def batch_before(self, offset: int) -> _Batch | None:
         """Return the last batch before the one at this offset with the same producer id and epoch; None if there is
-        none."""
+        none, if no batch has this offset, or if its producer has no id."""
         index = self._index(offset)
         if index < 0 or self._batches[index].producer_id < 0:
             return None

@@ -154,8 +154,8 @@ class Facts(Evidence):
     def unmarked(self) -> frozenset[TopicPartition]:
         """Partitions for which a coordinator skipped a transaction marker, according to its own log.
 
-        It mistakes a partition without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734). Topics
-        that the run deletes are left out.
+        It mistakes a partition without a leader for one of a deleted topic (Kafka 4.3 and later, KAFKA-20734). Only
+        topics of the case that no fault deletes count.
         """
         logs = [log.read_text("utf-8", "replace") for log in self.run.nodes.glob("*/server.log*")]
         found = {name for log in logs for names in _UNMARKED.findall(log) for name in names.split(", ")}

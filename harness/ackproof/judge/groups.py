@@ -70,8 +70,8 @@ _FORGERS: Final = frozenset({"answer_request"})
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """Facts of one consumer group of a run. `counts`: counts of the audit; None if the audit did not count this
-    group."""
+    """Facts of one consumer group of a run. `end`: its state at the end (`groups.json`). `counts`: counts of the audit;
+    None if the audit did not count this group."""
 
     facts: Facts
     name: str
@@ -290,7 +290,7 @@ def refine(usual: Ruling, found: PredictedGroupClass | None) -> Ruling:
 
 
 GroupJudgement: TypeAlias = tuple[str, ClassJudgement]
-"""A group with its findings of one anomaly class, the first of them, in words; and the ruling on them."""
+"""(text, ruling): a group with the number and the first of its findings of one class; and the ruling on them."""
 
 
 def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
@@ -325,8 +325,8 @@ def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
 
 def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> ClassJudgement:
     """Return the judgement of an anomaly class over all groups: the strictest ruling of the groups with findings, or of
-    all groups if none has any. `count`: number of findings in the audit. Findings that belong to no group leave the
-    class undecided, unless it is forbidden."""
+    all groups if none has any; undecided if `judged` is empty. `count`: number of findings in the audit. Findings that
+    belong to no group leave the class undecided, unless it is forbidden."""
     mine = [(name, one) for name, one in judged if one.count] or list(judged)
     if not mine:
         why = "the audit counted it for no group"

@@ -140,7 +140,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _with_new_log_dirs(facts: Facts) -> set[int]:
-    """Return the nodes whose log dirs got new ids (`directory.id`) in KRaft mode: a fault emptied their disks."""
+    """Return the nodes at which a fault was aimed that empties disks and restores nothing: in KRaft mode their log dirs
+    get new ids (`directory.id`). Empty with ZooKeeper."""
     if facts.case.experiment.cluster.mode != "kraft":
         return set()
     emptied = {
@@ -157,7 +158,7 @@ def _of_stalled(facts: Facts, one: Unrecovered) -> str:
     Reasons are a slow group, a partition that it needs and that cannot be written or read, and a hanging transaction
     that hides its input. A group is slow if its remaining records need more time than it had to finish (`settle`). It
     is slow, too, if a batch or the time between two commits is not shorter than its time without progress
-    (`one.for_s`).
+    (`one.for_s`). It may be slow if it takes time for each record, and the run does not say how many remain.
     """
     spec = facts.case.experiment.workload.groups.get(one.group)
     end = next((end for end in facts.groups.groups if end.group == one.group), None) if facts.groups else None
@@ -208,7 +209,7 @@ def _list_needed(
 
 
 def _find_strictest(facts: Facts, setting: str) -> int:
-    """Return the greatest value that the experiment gives a broker for a setting; 1 if it gives none."""
+    """Return the greatest value that the experiment gives a broker for a setting, at least 1; 1 if it gives none."""
     return max([1, *map(int, broker_values(facts.case, setting))])
 
 

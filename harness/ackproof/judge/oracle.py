@@ -42,7 +42,8 @@ class Oracle(Protocol):
 
 
 class SettingsOracle:
-    """Oracle without a model: nothing is replayed, and each class is predicted by the settings alone."""
+    """Oracle without a model: nothing is replayed, and each class (but those of liveness and groups) is predicted by
+    the settings alone. `why`: reason why no model is asked, which predictions and replays name."""
 
     def __init__(self, why: str) -> None:
         self._why = why

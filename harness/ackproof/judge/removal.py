@@ -52,7 +52,7 @@ _ANYTHING: Final = "command"
 
 
 class _Period(NamedTuple):
-    """Settings that were in force from `begin_ns` to `end_ns`."""
+    """Settings that were in force from `begin_ns` to `end_ns`, in ns since the run's start; -inf: from before it."""
 
     settings: InForce
     begin_ns: float
@@ -60,7 +60,8 @@ class _Period(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """Offset of a broker's clock in ns (positive: ahead), from `begin_ns` to `end_ns`."""
+    """Offset of a broker's clock in ns (positive: ahead), from `begin_ns` to `end_ns` (ns since the run's start).
+    `fault`: number of the fault that shifts the clock; None: none does."""
 
     broker: int
     begin_ns: float
@@ -268,8 +269,8 @@ def _clamp(time_ns: float) -> int:
 
 
 def count_expired_apart(facts: Facts) -> Facts:
-    """Return the facts with expired records counted as `expired`, which an audit of an older version counted as lost
-    or vanished."""
+    """Return the facts with expired records counted as `expired`, which an audit of an older version counted as lost.
+    Records that it counted as vanished, and that expired, are only subtracted."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
     gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}
@@ -281,7 +282,7 @@ def count_expired_apart(facts: Facts) -> Facts:
 
 def _older_expired(facts: Facts) -> Sequence[Removal]:
     """Return the removals of partitions whose acknowledged records below the log start are all old enough to have
-    expired. Partitions without such records are left out."""
+    expired. Partitions without such records are left out, and all if the ledger cannot be read."""
     found = []
     for one in (one for one in facts.removals.values() if one.log_start):
         wanted = _below(one) & (pc.field("outcome") == int(Outcome.ACKED))

@@ -1,8 +1,8 @@
 """Expectations over repeats, compared with the runs of a batch.
 
 PASS if the interval is wholly inside the demanded bounds, FAIL if it is wholly outside, else INCONCLUSIVE. A repeat
-without a verdict of its own, or without the number, makes the result INCONCLUSIVE and is named: leaving it out would be
-a choice among the repeats.
+that came neither to PASS nor to FAIL, or lacks the number, makes the result INCONCLUSIVE and is named: leaving it out
+would be a choice among the repeats.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ class ServiceEvents:
 
     `delivered`, `processed`: how often each input record was delivered and processed. `granted`: request time and
     offset of the newest accepted commit, by partition. `unsure`: request time of the newest commit that failed or has
-    no answer, by partition: it may have been applied. `breaches`: (instance, breach of the contract).
+    no answer, by partition: it may have been applied. Times are in ns on CLOCK_MONOTONIC. `breaches`: (instance, breach
+    of the contract).
 
     Of sends (level 3), by input record: `attempts`, and how many of them `failed` or were acknowledged (`acked_of`).
     `acked`: acknowledged offsets in the output; `reliable`: every instance reported acks=all.
@@ -88,8 +89,9 @@ def read_service(run: CaseDir) -> ServiceFile | None:
 
 
 def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartition]) -> ServiceCounts:
-    """Compare the final read of the input partitions with the output, and return what became of each input record.
-    Raises OSError or ArrowException for a broken file."""
+    """Compare the final read of the input partitions (`places`) with the output, and return what became of each input
+    record. Records without an identity, or that are not intact, are left out. Raises OSError or ArrowException for a
+    broken file."""
     rows = FinalRows(run)
     keys, partitions, offsets = [], [], []
     for index, place in enumerate(places):
@@ -201,7 +203,8 @@ def _add_result(told: ServiceEvents, attempt: ProgramEvent, result: ProgramEvent
 
 def unwritten(file: ServiceFile, told: ServiceEvents) -> list[Position]:
     """Return the positions that an instance reported as acknowledged, and that are at or beyond the end of the output
-    topic. A record below the end that is not visible may belong to an aborted transaction, so it is not returned."""
+    topic. A record below the end that is not visible may belong to an aborted transaction, so it is not returned.
+    Partitions whose end is unknown are left out."""
     last = {TopicPartition(topic, partition): end for topic, partition, end in file.output_ends}
     return sorted((place, offset) for place, offset in told.acked if offset >= last.get(place, offset + 1))
 

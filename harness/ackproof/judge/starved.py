@@ -58,8 +58,9 @@ _MODEST_BYTES_PER_S: Final = 10_000_000
 """Rates of all producers together that any machine and client library carries. Above them records queue in the client.
 """
 _SETTLES_NS: Final = 5_000_000_000
-"""Time after the end of a fault, or the begin of the load, in which effects may still be seen."""
+"""Time after the end of a fault in which its effects may still be seen."""
 _BEGINS_NS: Final = 1_000_000_000
+"""Time after the begin of the load in which cold brokers may still be slow."""
 _LEAST_NS: Final = 2_000_000_000
 """Least length of fault-free load, in ns, whose acknowledgement times say something of the machine. A shorter
 time before the first fault shows cold brokers."""
@@ -125,8 +126,9 @@ def _is_modest(facts: Facts) -> bool:
 
 
 def had_room_in(seconds: Sequence[Pulse]) -> bool:
-    """Return True if processors, disks and memory were not exhausted in most of these seconds (share `_ROOMY`).
-    False also if that holds for fewer than `_FEWEST_ROOMY` seconds, or if the kernel does not measure all three."""
+    """Return True if processors, disks and memory were not exhausted, and the harness' loop was on time, in most of
+    these seconds (share `_ROOMY`). False also if that holds for fewer than `_FEWEST_ROOMY` seconds, or if the kernel
+    does not measure all three."""
     roomy = [
         one.late_ms < _ON_TIME_MS
         and all(0 <= getattr(one, name) < bound for name, bound in _HAD_ROOM.items())
@@ -220,9 +222,8 @@ def _seconds(pulses: Sequence[tuple[Pulse, Pulse]]) -> float:
 
 
 def _median_ms(series: Path, spans: Spans) -> float:
-    """Return the median, over bins of 100 ms, of the median acknowledgement time in ms; -1 with too little
-    load.
-    """
+    """Return the median, over bins of 100 ms in `spans`, of the median acknowledgement time in ms. Return -1 if the
+    spans are shorter than 2 s together, or if `series.parquet` is missing or has no acknowledgement in them."""
     if not series.exists() or sum(last - first for first, last in spans) < _LEAST_NS:
         return -1
     table = storage.read_table(series, columns=["start_ns", "acked", "p50_ms"])

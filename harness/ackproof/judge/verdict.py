@@ -149,7 +149,8 @@ def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
     applies decides:
 
     Any `contradicts`: INCONCLUSIVE. A `breaks` that is proven: FAIL. Any `lacks`: INCONCLUSIVE. Any `breaks`: FAIL. Any
-    `open`: INCONCLUSIVE. Otherwise PASS. The reasons include every `breaks`.
+    `open`: INCONCLUSIVE. Otherwise PASS. The reasons include every `breaks`, with a prefix that says so if it could not
+    decide.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.kind is Says.BREAKS and one.proven)

@@ -29,8 +29,8 @@ from ackproof.rundir.seal import SealFile, find_changes
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
-    """Return a reason for each file of a sealed run that is missing, new, changed or of another run; () without such
-    files.
+    """Return a reason for each file of a sealed run that is missing, new, changed, unreadable or of another run; ()
+    without such files.
 
     Numbers of the audit that do not fit the files are reasons, too. A run without a seal (of an older version) is only
     checked for files that cannot be parsed.

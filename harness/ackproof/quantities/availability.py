@@ -246,8 +246,8 @@ def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> F
 
 
 def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between acknowledgements, by partition (`orders/0`); of `place` alone unless it is None. Raises
-    `Unknown` if nothing was sent there."""
+    """Return the gaps between acknowledgements, and after the last (`_unanswered`), by partition (`orders/0`); of
+    `place` alone unless it is None. Raises `Unknown` if nothing was sent there."""
     found = {
         str(one): Watched(
             asked.begun_ns,
@@ -261,8 +261,9 @@ def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between reads by any live reader, by partition (`orders/0`). `place`: only this partition; None:
-    all. Raises `Unknown` without a live reader, and if nothing was acknowledged or read there."""
+    """Return the gaps between reads by any live reader, and after the last (`_not_handed`), by partition (`orders/0`).
+    `place`: only this partition; None: all. Raises `Unknown` without a live reader, and if nothing was acknowledged or
+    read there."""
     from ackproof.quantities.ledgers import PartitionOperations
 
     ledgers = evidence.ledgers
@@ -327,7 +328,9 @@ def _not_handed(
 
 
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
-    """Return the gaps between offset commits that the group coordinator accepted, by the reader's client id.
+    """Return the gaps between offset commits that the group coordinator accepted, by the reader's client id. The time
+    from the first attempt to the first of these is a gap, too. So is the time since the last if the newest attempt was
+    not accepted.
 
     With a `place`, only commits that contain this partition count. Raises `Unknown` if no reader tried such a commit.
     """

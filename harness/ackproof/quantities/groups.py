@@ -59,7 +59,8 @@ def _first_processed(evidence: Evidence, ask: Ask) -> pa.Table:
 def _waits(evidence: Evidence, ask: Ask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return two arrays of times in ns, a row for each record of the group's input that was acknowledged under load:
     its acknowledgement, and its first processing with an effect. For a record without such processing before the end of
-    the load, the second time is the end of the load. Raises `Unknown` if no record was acknowledged under load."""
+    the load, the second time is the end of the load. If `ask` names a partition, only its records count. Raises
+    `Unknown` if no record was acknowledged under load."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -157,8 +158,8 @@ def _interruptions(evidence: Evidence, ask: Ask) -> Iterator[tuple[int, float]]:
     """Yield (begin, end) in ns for each change of a partition's owner under load. `begin`: when the old owner gave it
     up or, if it reported nothing, when the new owner got it. `end`: when a new owner first processed a record of it.
 
-    If no new owner processed a record, `end` is infinite. Such a change is left out if the group reached the end of its
-    input.
+    An assignment to the same member again is a change, too; the first assignment is none. If no new owner processed a
+    record, `end` is infinite. Such a change is left out if the group reached the end of its input.
     """
     import numpy as np
     import pyarrow.compute as pc

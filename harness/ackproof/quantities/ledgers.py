@@ -93,7 +93,7 @@ class PartitionOperations:
 
     `last_offset`: highest offset that was acknowledged (in transactions: committed), or that a reader got in the newest
     leader epoch; -1: unknown. `last_epoch`: newest leader epoch of the records that readers got; -1: unknown, -2: no
-    record. `nameless`: True if a record was acknowledged without an offset (acks=0).
+    record. `nameless`: True if a record was acknowledged without an offset, as with acks=0.
     """
 
     done: Stamps = field(default_factory=Stamps)
@@ -122,10 +122,10 @@ class FirstOutcomes:
 class Tally:
     """Outcomes and latencies of the produce attempts of one partition within some time spans.
 
-    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number by error code. `latencies`: number of
-    latencies in each bucket of a logarithmic histogram, by its number (`_bucket`). `longest_ns`: greatest latency; -1:
-    there is none. `at_work`: True if a record was sent or reported within the spans, so that a failure would have
-    shown.
+    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number by error code (0: no error).
+    `latencies`: number of latencies in each bucket of a logarithmic histogram, by its number (`_bucket`). `longest_ns`:
+    greatest latency; -1: there is none. `at_work`: True if a record was sent or reported within the spans, so that a
+    failure would have shown.
     """
 
     outcomes: Counter[int] = field(default_factory=Counter)

@@ -142,8 +142,9 @@ def _without_holes(
     spans: Sequence[tuple[float, float]],
     decided: Sequence[float],
 ) -> Answer:
-    """Answer `always` and `never`, which need observations without holes in all `spans`. `name`: the state in
-    words. `decided`: all numbers of the state in the metadata log; empty if the log is incomplete or not used."""
+    """Answer `always` and `never`, which need observations without holes in all `spans`, unless `decided` is given.
+    `name`: the state in words. `decided`: all numbers of the state in the metadata log; empty if the log is incomplete
+    or not used."""
     numbers = list(decided)
     for begin, end in spans:
         for at, number in observed.inside(begin, end):

@@ -32,8 +32,8 @@ _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
 class Round:
     """One scrape of all nodes: requested at `t_ns`, last answer at `done_ns`, in ns since the run began.
 
-    `number`: the metric over all nodes (for a counter: its increase since the first round); None if no live
-    node has it.
+    `number`: the metric over all nodes that answered; for a counter its increase since the first round, over all
+    nodes that answered by then. None if none of these has it.
     """
 
     t_ns: int
@@ -168,7 +168,8 @@ class _Table:
         return rounds, holes
 
     def lost_counts(self) -> list[Hole]:
-        """Return, for each process of a node that ended, the time from its last answered scrape to its end."""
+        """Return, for each process of a node that ended, the time from its last answered scrape to its end. Without
+        such a scrape, the time begins with the process, or with the first round."""
         answered: dict[int, list[float]] = {node: [] for node in self._lives}
         for (node, t_ns), scrape in self._at.items():
             if scrape.values is not None:

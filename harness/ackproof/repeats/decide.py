@@ -39,10 +39,10 @@ Groups = Sequence[Sequence[Value]]
 class Decision:
     """Result of comparing a confidence interval with the range that an expectation demands.
 
-    `holds`: True if the interval is inside the range, False if outside. None: it reaches over a bound, or there are too
-    few repeats to decide about a mean in a test before the last (`looks`). `enough`: number of repeats of each case
-    that would likely decide, if their values scattered like the present ones. None: it is decided, no number up to
-    `MOST` would decide it, or the statistic is the maximum.
+    `holds`: True if the interval is inside the range, False if outside; without a range, True if both its ends are
+    finite. None: it does neither, or there are too few repeats to decide about a mean in a test before the last
+    (`looks`). `enough`: number of repeats of each case that would likely decide, if their values scattered like the
+    present ones. None: it is decided, no number up to `MOST` would decide it, or the statistic is the maximum.
     """
 
     estimate: Estimate

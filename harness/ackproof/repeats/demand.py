@@ -190,7 +190,7 @@ def _text(number: float, unit: Unit, how: Contrast | None) -> str:
 
 
 _FOUR_DIGITS: Final = 1000
-"""Numbers from this one on are shown with all digits: four digits would round known ones away."""
+"""Numbers from this one on are rounded to whole numbers: four digits would round known ones away."""
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:

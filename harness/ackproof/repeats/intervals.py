@@ -24,8 +24,9 @@ CONFIDENCE: Final = 0.95
 class Estimate:
     """A statistic of some repeats (`seen`), and its confidence interval `low` … `high`.
 
-    The interval is for the statistic of all possible repeats. An end is infinite if these repeats do not
-    bound it.
+    The interval is for the statistic of all possible repeats. An end that these repeats do not bound is infinite, with
+    one exception, as no quantity is below 0. The lower end of a ratio is 0, and so is that of one case if all its
+    values have lower bounds.
     """
 
     seen: Value

@@ -102,12 +102,11 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 
 
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
-    """Check the committed offsets at which readers started.
-
-    Yields a `breaks` opinion (a promise is broken) for a reader if OffsetFetch answered an offset that the group's
-    commits do not explain, and one if no earlier reader of the group got the last records below that offset. Where
-    commits may be missing, or a replaced coordinator may have answered with older offsets, every offset that a client
-    tried to commit is accepted. Where faults or settings may have removed commits from the logs, yields nothing.
+    """Check the committed offsets at which readers started. Yields a `breaks` opinion (a promise is broken) for a
+    reader if OffsetFetch answered an offset that the group's commits do not explain, and one if no earlier reader of
+    the group got the last records below that offset. Where commits may be missing, or a replaced coordinator may have
+    answered with older offsets, every offset that a client tried to commit is accepted. Yields nothing where faults or
+    settings may have removed commits from the logs, and if no committed offsets were requested when the run was over.
     """
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
@@ -245,7 +244,8 @@ def _unhanded(
 def _offsets_of(
     facts: Facts, place: TopicPartition, phases: Sequence[ReadPhase], below: int, wanted: pc.Expression
 ) -> pa.ChunkedArray:
-    """Return the offsets of ledger rows of a partition below an offset. Raises OSError or `pa.ArrowException`."""
+    """Return the offsets, below the offset `below`, of a partition's ledger rows of these `phases` that the filter
+    `wanted` selects. Raises OSError or ArrowException."""
     here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
     here &= pc.field("phase").isin([int(phase) for phase in phases]) & (pc.field("offset") < below)
     return ledger_rows(facts.run.consumed, ["offset"], here & wanted)["offset"]
@@ -324,7 +324,8 @@ def _why_losable(facts: Facts, partition: int) -> str:
 
 
 def why_losable_by_settings(facts: Facts, partition: int) -> str:
-    """Return the setting, deletion or unclean election that allows the loss of an accepted commit; '' for none."""
+    """Return the setting, deletion or unclean election by which `partition` of the offsets topic may lose an accepted
+    commit; '' for none."""
     if any(value != "-1" for value in broker_values(facts.case, _REQUIRED_ACKS)):
         return f"{_REQUIRED_ACKS} does not wait for the ISR"
     place, log = TopicPartition(OFFSETS_TOPIC, partition), facts.metadata_log

@@ -67,7 +67,8 @@ def check_timestamp_types(facts: Facts) -> Iterator[Opinion]:
     """Check the timestamp type of the batches on disk against `message.timestamp.type` of their topic.
 
     The leader sets the type (LogValidator), and followers copy it. Yields a `breaks` opinion (a promise is broken) for
-    each partition with batches of a type that its topic never had.
+    each partition with batches of a type that its topic never had. Control batches and damaged ones are left out.
+    Yields nothing without the logs on disk or `timestamps.json`.
     """
     if facts.replicas is None:
         return

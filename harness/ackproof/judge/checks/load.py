@@ -31,10 +31,11 @@ from ackproof.rundir.timeline import ClientEnded, EventKind
 def check_audit(facts: Facts) -> Iterator[Opinion]:
     """Yield `lacks` opinions (evidence is missing) about the audit and the load.
 
-    An opinion is yielded if the audit is incomplete or did not look for an anomaly class. One is yielded if records
-    were read that no producer's ledger has, or if the producers' libraries got more records than the ledgers have. One
-    is yielded if nothing was produced or acknowledged, or if the share of indeterminate produce attempts is above
-    `evidence.max_indeterminate`.
+    An opinion is yielded if the audit is incomplete, with one for each client that had to be killed. One is yielded if
+    it did not look for an anomaly class. Classes of groups and of removed records, and without `recovery.json` those of
+    liveness, need not be counted. One is yielded if records were read that no producer's ledger has, or if the
+    producers' libraries got more records than the ledgers have. One is yielded if nothing was produced or acknowledged,
+    or if the share of indeterminate produce attempts is above `evidence.max_indeterminate`.
     """
     audit = facts.audit
     if not audit.complete:
@@ -82,7 +83,8 @@ def _name_overdue_clients(facts: Facts) -> Iterator[str]:
 
 def check_acks(facts: Facts) -> Iterator[Opinion]:
     """Yield a `lacks` opinion (evidence is missing) for each partition without an acknowledgement before the first
-    fault, or without one after the last confirmed healing. Only partitions at which a fault is aimed count.
+    fault, or without one after the last confirmed healing. Only partitions at which a fault is aimed count; all that
+    producers write to if a fault names none.
 
     No acknowledgement after healing is required if `evidence.ack_after_healing` is off, or if no healing was confirmed.
     It is not required of a partition that had not recovered by the end of the run, or that had fewer running replicas

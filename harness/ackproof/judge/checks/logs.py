@@ -88,7 +88,8 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     watermark, end below it, or all lack an offset. Yields `breaks`, too, where a log has other records than both the
     final reader and another reader got. Yields `contradicts` if only the final reader has other records.
 
-    Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any.
+    Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any. If
+    the read of a partition is incomplete, only its end is compared with the ends of the logs.
     Yields nothing without a final read or without the logs on disk. Raises `BadInput`, OSError or ArrowException for
     broken files.
     """
@@ -321,8 +322,7 @@ def _hole_in_all(
 
 def _ends_that_no_log_reaches(logs: _Logs) -> Iterator[Opinion]:
     """Yield an opinion if the leader answered an end offset that no in-sync log on disk reaches, so that no reader
-    can.
-    """
+    can. Yield nothing if such a log is missing, unreadable, or if a fault damaged a log of the partition."""
     read, present = logs.read, [one for one in logs.replicas if one.node in logs.in_sync]
     if not present or len(present) != len(logs.in_sync) or logs.damaged_by:
         return

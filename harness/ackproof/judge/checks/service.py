@@ -48,9 +48,10 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
     topic. Its `promise` is at least once, at most once or exactly once.
 
     Yields `breaks` (the promise is broken) if the service dropped or doubled input records against its promise. Yields
-    `breaks`, too, if a record that the service reported as acknowledged is beyond the end of the output. Yields `lacks`
-    (evidence is missing) for an instance that died, printed wrong events (docs/clients.md) or did not catch up. Yields
-    `lacks`, too, for an output that cannot be read.
+    `breaks`, too, if a record that the service reported as acknowledged is beyond the end of the output. If its acks or
+    the topic's settings permit that, the opinion is `open`. Yields `lacks` (evidence is missing) for an instance that
+    died, printed wrong or too few events (docs/clients.md) or did not catch up. Yields `lacks`, too, for an output that
+    cannot be read or has records that are not in the input. The same holds for commits that could not be read.
 
     Yields `open` (undecided) for missing records that the input or the settings may explain, and for a committed offset
     that went back. Yields `not judged` for what its promise allows, and for what its level (the events that it prints)
@@ -162,7 +163,7 @@ def _dropped(
 
 def _describe_dropped(counts: ServiceCounts, told: ServiceEvents) -> str:
     """Return, as the end of a sentence, how far the dropped records got according to the service's events,
-    such as `3 never delivered`; '' if it prints no events."""
+    such as `3 never delivered`; '' at level 0."""
     if not told.level:
         return ""
     numbers = {

@@ -35,6 +35,7 @@ def check_share_groups(facts: Facts) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) if records were delivered to nobody, were neither finished nor
     given up, or were delivered again after an acknowledged accept. Yields `open` instead where the settings, the input,
     a killed member or a group that was not at rest may explain that, and for records that the dead-letter topic lacks.
+    The last two causes do not explain a second delivery.
 
     Yields `lacks` if a member died or did not close its ledger, a group was not at rest, or a file is missing or cannot
     be read. Yields `not judged` with the number of records that were given up. For each group whose ledger could be

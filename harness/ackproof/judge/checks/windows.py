@@ -42,10 +42,11 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
     """Compare the windows of a soak with each other, with the timeline and with the audit of the whole run. A window is
     a part of the load whose records are read back and audited while the load runs.
 
-    Yields `contradicts` (files disagree) if windows leave out offsets. Yields `contradicts`, too, if the counts of a
-    window differ from the timeline or from its own findings.
+    Yields `contradicts` (files disagree) if windows leave out offsets or partitions, or overlap. Yields `contradicts`,
+    too, if the counts of a window differ from the timeline or from its own findings. The same holds for a deleted
+    window if the case keeps all.
 
-    Yields `lacks` (evidence is missing) if the last window was not audited. Yields `lacks`, too, if the counts or
+    Yields only `lacks` (evidence is missing) if the last window was not audited. Yields `lacks`, too, if the counts or
     findings of all windows together differ from the audit of the whole run. Findings that only that audit can have are
     `not judged`, and so are deleted windows. Yields `agrees` if all windows together found what that audit did.
 

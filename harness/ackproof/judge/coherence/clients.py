@@ -77,7 +77,7 @@ def _listed_clients(facts: Facts) -> Iterator[str]:
 
 
 def unlisted_folders(facts: Facts, clients: Iterable[str], *ledgers: Path) -> Iterator[Path]:
-    """Yield the folders of these ledgers, relative to the run, that are of none of the clients."""
+    """Yield the folders of these ledgers, relative to the run, that are of none of the clients (by id)."""
     listed = {client_folder(client) for client in clients}
     for ledger in ledgers:
         for folder in sorted(ledger.glob("client=*")) if ledger.is_dir() else ():
@@ -137,7 +137,10 @@ def outside_life(
     name: str, what: str, span: tuple[int | None, int | None], began: int, ended: int | None
 ) -> Iterator[str]:
     """Yield a sentence if times in a ledger, the first and the last of which are `span`, lie outside the lifetime of
-    the client that wrote it. Tolerates rows later than its end: it ends before the harness sees that."""
+    the client that wrote it. Tolerates rows up to 1 s later than its recorded end.
+
+    `name`, `what`: the client and the times, in words. `began`, `ended`: its lifetime in ns since the run began; None:
+    no end is known."""
     first, last = span
     if first is not None and 0 <= first < began:
         yield f"{name} began at {seconds(began)}, and {what} is {seconds(first)}"

@@ -48,10 +48,10 @@ _AFTER_NS: Final = 3_000_000_000
 def check_lives(facts: Facts) -> Iterator[Opinion]:
     """Check the events of each fault in the timeline.
 
-    Yield a `contradicts` opinion (files disagree) for events that are out of order, before the load phase or after the
-    heal phase. Yield the same opinion for a fault that the case does not have. Yield a `lacks` opinion (evidence is
-    missing) for a fault that missed: it found nothing to break, or had no effect. Only a fault that a storm chose at
-    random may miss.
+    Yield a `contradicts` opinion (files disagree) for events that are repeated, out of order, before the load phase or
+    after the heal phase. Yield the same opinion for a fault that the case does not have, or has with another kind.
+    Yield a `lacks` opinion (evidence is missing) for a fault that missed: it found nothing to break, or had no effect.
+    Only a fault that a storm chose at random may miss.
     """
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):

@@ -176,7 +176,7 @@ def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
 
 def _keeps_all(facts: Facts, place: TopicPartition) -> bool:
     """Return True if nothing but a broker can have moved the start of a partition's log. Return False if a fault
-    damages the log, if the case runs a user's command, or if a soak deletes the records that it has audited."""
+    damages the log, if the case runs a user's command, or in a soak, which may delete audited records."""
     others = any(fault.rots(place) or fault.kind == "command" for fault in facts.case.faults)
     return not others and not facts.windows
 
@@ -197,7 +197,8 @@ def check_disks(facts: Facts) -> Iterator[Opinion]:
 
     Yields a `contradicts` opinion (files disagree) for each log that does not fit its batches or the metadata log.
     Yields an opinion for each difference between the copies of a batch: `lacks` (evidence is missing) in a sealed run,
-    whose digests prove its files unchanged, else `contradicts`. Raises `BadInput` for broken files.
+    whose digests prove its files unchanged, else `contradicts`. Raises `BadInput`, OSError or ArrowException for broken
+    files.
     """
     if facts.replicas is None:
         return
@@ -288,11 +289,12 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition and leader epoch of which the final read has offsets that no log on disk has
-    for this epoch.
+    """Yield an opinion for each partition and leader epoch if the final read has offsets of it outside the span that
+    the logs have. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
 
     The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
-    `contradicts` (files disagree).
+    `contradicts` (files disagree). Yields nothing if the final read's ledger cannot be read. Raises `BadInput`, OSError
+    or ArrowException for broken files of the logs.
     """
     if facts.replicas is None or facts.final_read is None:
         return
@@ -344,7 +346,7 @@ def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartitio
 
 def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
     """Return the first and last offset of each partition and leader epoch in complete logs of in-sync replicas, over
-    these replicas together.
+    these replicas together and without markers.
 
     Logs that begin above 0 or are compacted are left out: records that were read may be gone since.
     """
@@ -368,9 +370,8 @@ def _epochs_on_disk(facts: Facts) -> _OffsetSpans:
 def _widen(
     spans: _OffsetSpans, table: pa.Table, first: str, last: str, logs: Set[tuple[int, str, int]] | None = None
 ) -> None:
-    """Extend the offset spans by these rows. `logs`: use only rows of these (node, topic, partition); None:
-    all rows.
-    """
+    """Extend the offset spans by these rows. `first`, `last`: names of the columns with the first and the last offset
+    of a row. `logs`: use only rows of these (node, topic, partition); None: all rows."""
     columns = _EPOCH if logs is None else ["node", *_EPOCH]
     for row in table.group_by(columns).aggregate([(first, "min"), (last, "max")]).to_pylist():
         if logs is not None and (row["node"], row["topic"], row["partition"]) not in logs:

@@ -60,8 +60,8 @@ def check_rows(facts: Facts) -> Iterator[Opinion]:
 
     A broken rule about a broker's answer yields `breaks` (a promise is broken) in a sealed run, whose digests prove its
     files unchanged. It yields `contradicts` if a fault (`answer_request`) answers requests in the place of a broker.
-    Yield a `lacks` opinion (evidence is missing) if partitions never acknowledged a record. Nothing is yielded if a
-    part of the ledger cannot be read.
+    Yield a `lacks` opinion (evidence is missing) if partitions that producers sent to never acknowledged a record.
+    Nothing is yielded if a part of the ledger cannot be read.
     """
     rules, places = list(_rules(facts)), _PartitionsOfAttempts()
     count: Counter[str] = Counter()
@@ -94,8 +94,8 @@ def check_rows(facts: Facts) -> Iterator[Opinion]:
 def _broken(
     path: Path, rules: Sequence[_RowRule], places: _PartitionsOfAttempts
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield (rule in words, number of rows that break it, partition of the first such row) for a part of the ledger.
-    Adds its partitions to `places`.
+    """Yield (rule in words, number of rows that break it, partition of the first such row) for each batch of rows of a
+    ledger part. Adds its partitions to `places`.
 
     Reads only columns about which the footers leave a question open. Row groups with the same open questions are read
     together.
@@ -264,7 +264,8 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) where transactions do not fit their produced rows, and a `lacks`
-    opinion (evidence is missing) if no transaction is known to be committed or too many outcomes are unknown."""
+    opinion (evidence is missing) if no transaction is known to be committed or too many outcomes are unknown. Nothing
+    is yielded if the case has no transactions, or a part of the ledger cannot be read."""
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:

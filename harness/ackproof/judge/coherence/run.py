@@ -47,8 +47,9 @@ _TOPIC: Final = 2
 
 
 def check_course(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) if phases are out of order, or if the timeline goes back
-    in time."""
+    """Yield a `contradicts` opinion (files disagree) if phases are missing or out of order. Yield one, too, if the
+    timeline goes on after its end or back in time. Only times of events that are written at once are compared
+    (`WRITTEN_AT_ONCE`)."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _phases(facts))
@@ -81,7 +82,7 @@ def _time_goes_back(events: Sequence[Event]) -> Iterator[str]:
 def check_settings(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each topic whose min.insync.replicas,
     unclean.leader.election.enable or replication factor differs between the case and the metadata log: a verdict rests
-    on the settings in force."""
+    on the settings in force. A value that a fault may set is no difference."""
     yield from map(contradicts, dict.fromkeys((*_topic_configs(facts), *_replication_factors(facts))))
 
 
@@ -148,7 +149,8 @@ def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
 
 def check_ground(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) if backend, nodes, Kafka release or duration of the case differ
-    from what was observed."""
+    from what was observed. If the run did not reach its end, only the backend is compared; on an attached cluster, only
+    backend and duration."""
     yield from map(contradicts, _backend(facts))
     if not facts.events or facts.events[-1].kind is not EventKind.END:
         return

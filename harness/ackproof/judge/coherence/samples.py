@@ -141,7 +141,8 @@ def _uncounted_records(facts: Facts) -> Iterator[str]:
 
 
 def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion where sampled high watermarks and log ends do not fit each other or the logs on disk.
+    """Yield an opinion where sampled high watermarks and log ends do not fit each other or the logs on disk. Yield one,
+    too, for a sampled offset or epoch below -1.
 
     In a run without a seal, the opinion is `contradicts` (files disagree). A seal's digests prove that the files are
     unchanged. So the opinion in a sealed run is `lacks` (evidence is missing), except for a high watermark of one
