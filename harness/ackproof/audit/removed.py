@@ -152,15 +152,14 @@ class RemovedRecords:
 
     def _expired(self, start: int, copies: Rows, live: Rows) -> Bools:
         """Return a mask: True for each record that is below the log start (`start`) and older than the retention time.
-        A record at whose offset another one was acknowledged later is lost, and left out, if all acknowledgements have
-        offsets.
+        A record at whose offset another one was acknowledged later is lost, and left out.
 
         The position of a record that was acknowledged without an offset follows from its neighbours (`_by_position`).
         """
-        placed = (self._offset >= 0) & (self._offset < start)
-        gone: Bools = placed & self._held & self._old_enough
+        gone: Bools = (self._offset >= 0) & (self._offset < start)
         if bool((self._acked & (self._offset < 0)).any()):
-            gone |= self._by_position(start, copies, live) & self._old_enough
+            gone |= self._by_position(start, copies, live)
+        gone &= self._held & self._old_enough
         return gone
 
     def _by_position(self, start: int, copies: Rows, live: Rows) -> Bools:

@@ -67,6 +67,8 @@ def test_below_the_start_what_is_old_enough_expired() -> None:
 def test_an_offset_that_was_acknowledged_twice_was_truncated_and_did_not_expire() -> None:
     again = [*TEN[:5], (5, 2), (6, 3)]
     assert gone(again, log_start=9, expired_until_ns=99) == {"expired": [0, 1, 4, 5, 6]}
+    one_without = [*again, (7, -1)]
+    assert gone(one_without, log_start=9, expired_until_ns=99) == {"expired": [0, 1, 4, 5, 6, 7]}
 
 
 @pytest.mark.parametrize(
