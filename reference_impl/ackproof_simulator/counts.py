@@ -154,19 +154,21 @@ def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
     values = [value for one in runs if (value := float(getattr(one, name))) >= 0]
     seen = sum(value > 0 for value in values)
     low, high = wilson(seen, len(values))
-    known = values or [-1.0]
-    p05, p50, p95 = (float(value) for value in np.quantile(known, [0.05, 0.5, 0.95]))
-    mean_low, mean_high = bootstrap(known)
+    if not values:
+        nothing = dict.fromkeys(("least", "p05", "p50", "p95", "most", "mean", "mean_low", "mean_high"), -1.0)
+        return SimulatedSpread(name=name, runs=0, seen=0, share_low=low, share_high=high, **nothing)
+    p05, p50, p95 = (float(value) for value in np.quantile(values, [0.05, 0.5, 0.95]))
+    mean_low, mean_high = bootstrap(values)
     return SimulatedSpread(
         name=name,
         runs=len(values),
         seen=seen,
-        least=min(known),
+        least=min(values),
         p05=p05,
         p50=p50,
         p95=p95,
-        most=max(known),
-        mean=float(np.mean(known)),
+        most=max(values),
+        mean=float(np.mean(values)),
         mean_low=mean_low,
         mean_high=mean_high,
         share_low=low,

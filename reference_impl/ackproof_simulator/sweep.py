@@ -266,10 +266,12 @@ def shrink(case: Case, seed: int, what: str) -> ShrunkSchedule | None:
     def run(chosen: Sequence[FaultSpec]) -> Counts | None:
         nonlocal tries
         tries += 1
+        simulation = Simulation(setting, _with_faults(case, chosen, begun, start))
         try:
-            return _simulated(setting, _with_faults(case, chosen, begun, start), seed)[1]
+            simulation.run()
         except AckproofError:
             return None
+        return counts_of(simulation, seed)
 
     def shows(chosen: Sequence[FaultSpec]) -> bool:
         if tries >= TRIES:

@@ -146,7 +146,7 @@ def _notes(replay: ConformanceFile) -> Iterator[str]:
     for of_class in replay.classes:
         if of_class.not_replayed:
             records = f"{plural(of_class.not_replayed, 'record')} counted as {of_class.anomaly}"
-            yield f"{records} are on partitions that were not replayed"
+            yield f"{records} are on partitions that were not replayed, or whose files on disk a fault damaged"
 
 
 MOST_STORIES: Final = 2_000

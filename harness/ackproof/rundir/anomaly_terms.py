@@ -145,7 +145,7 @@ class Inversion(StrEnum):
     The judge compares the values, so they are fixed."""
 
     BOTH_ACKED = "both acked"
-    ONE_NOT_ACKED = "at least one of the two not acked"
+    ONE_NOT_ACKED = "one of the two not acked"
 
 
 _group = partial(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -176,12 +177,18 @@ _LOOPS: Final = Path("/sys/block")
 _DELETED: Final = " (deleted)"
 
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+
+
 def mounts_below(folder: Path) -> list[Path]:
     """Return every mount point below a folder, the innermost first."""
-    import psutil  # here: whoever only reads an experiment loads this module too
-
-    home, every = folder.resolve(), (Path(one.mountpoint) for one in psutil.disk_partitions(all=True))
-    return sorted((path for path in every if home in path.parents), key=lambda path: -len(path.parts))
+    home, found = folder.resolve(), []
+    for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        # blanks and the like stand as \040 in the kernel's list
+        path = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4]))
+        if home in path.parents:
+            found.append(path)
+    return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
 def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
