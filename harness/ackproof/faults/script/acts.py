@@ -22,7 +22,7 @@ from ackproof.rundir.metadata import ConfigChanged
 
 @dataclass(frozen=True)
 class ScriptActions:
-    """Actions of a script's steps: the action `kill` is the method `_kill`, and so on.
+    """Actions of a script's steps, one method each, and what they use.
 
     `gates`: the proxies that hold requests until a step lets them through. `looks`: observes the effects of steps.
     `until(look, what)`: calls `look` until it returns a true value; `what` says in words what is awaited.
@@ -41,10 +41,30 @@ class ScriptActions:
     def take(self, step: StepSpec) -> str:
         """Run a step and wait until its effect is observed; return in words what was done, '' for a step that only
         waits. Raises `FaultNotConfirmed` if it is not observed in time, another `AckproofError` if the step fails."""
-        if not step.action:
-            return ""
-        act: Callable[[StepSpec], str] = getattr(self, f"_{step.action}")
-        return act(step)
+        by_name: dict[str, Callable[[StepSpec], str]] = {
+            "send": self._send,
+            "resend": self._resend,
+            "fetch": self._fetch,
+            "proposal": self._proposal,
+            "set_aside": self._set_aside,
+            "deliver": self._deliver,
+            "learn": self._learn,
+            "heartbeat": self._heartbeat,
+            "end_session": self._end_session,
+            "unfence": self._unfence,
+            "kill": self._kill,
+            "stop": self._stop,
+            "power_loss": self._power_loss,
+            "start": self._start,
+            "pause": self._pause,
+            "resume": self._resume,
+            "elect": self._elect,
+            "lead": self._lead,
+            "set": self._set,
+            "open": self._open,
+            "shut": self._shut,
+        }
+        return by_name[step.action](step) if step.action else ""
 
     # -- what goes through the gates ----------------------------------------------------------------------------
 
