@@ -134,7 +134,8 @@ def _salvage_folder(run: CaseDir, folder: Path, written: list[Path], refused: li
         starts = write_transaction_table(run, settings) if isinstance(settings, ProducerSettings) else None
         for index, chunk in chunks:
             try:
-                written += filter(None, [_convert_chunk(run, settings, index, chunk, starts)])
+                part = _convert_chunk(run, settings, index, chunk, starts)
+                written += [part] if part is not None else []
             except TornJournal as error:
                 refused.append(str(error))
     if not any(folder.glob("*.rows")):
@@ -172,14 +173,17 @@ def _convert_chunk(
     from ackproof.rundir.ledger import part_path, write_produced
 
     ledger, part = _ledger(run, settings), None
-    if part_path(ledger, index).exists():
-        pass
-    elif isinstance(settings, ReaderSettings):
-        part = write_reads(settings, ledger, index, read_reads(chunk, index)[0])
-    elif len((rows := produced_rows(settings, *read_chunk(chunk, index), starts)).seq):
-        if int(rows.place.max()) >= len(settings.places):
+    missing = not part_path(ledger, index).exists()
+    if isinstance(settings, ReaderSettings):
+        reads, _ = read_reads(chunk, index)
+        if missing:
+            part = write_reads(settings, ledger, index, reads)
+    else:
+        rows = produced_rows(settings, *read_chunk(chunk, index), starts)
+        if len(rows.seq) and int(rows.place.max()) >= len(settings.places):
             raise TornJournal(f"{chunk}: a row names place {int(rows.place.max())} of {len(settings.places)}")
-        part = write_produced(ledger, index, rows)
+        if len(rows.seq) and missing:
+            part = write_produced(ledger, index, rows)
     chunk.unlink(missing_ok=True)
     return part
 

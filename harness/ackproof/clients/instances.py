@@ -55,10 +55,10 @@ def start_process(
     """
     reading, writing = os.pipe()
     inherited = {} if prints else {CONTROL_FD: reading}
-    if hidden is not None:
-        inherited[HIDDEN_FD] = hide(hidden)
     output = folder / _OUTPUT
     try:
+        if hidden is not None:
+            inherited[HIDDEN_FD] = hide(hidden)
         child = spawn(
             command,
             run=tag,
@@ -73,6 +73,9 @@ def start_process(
     except OSError as error:
         os.close(writing)
         raise BadInput(f"{what}: {command[0]} cannot be started: {error.strerror}") from error
+    except BaseException:
+        os.close(writing)
+        raise
     finally:
         for descriptor in {reading, *inherited.values()}:
             os.close(descriptor)

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
+from ackproof.base.processes import RunTag
+from ackproof.clients import instances
 from ackproof.clients.channel import ClientState, Events, SharedCounters
 from ackproof.clients.launch import Handle
 from ackproof.clients.librdkafka.adapter import (
@@ -183,3 +185,37 @@ def test_of_the_buffers_of_a_backlog_one_is_kept(monkeypatch, tmp_path: Path) ->
     assert written == [0, 1, 2, 3]
     assert parts.empty_buffer() is not None
     assert parts.empty_buffer() is None
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "raised"),
+    [
+        ("hide", OSError(12, "no memory"), BadInput),
+        ("spawn", OSError(2, "no such file"), BadInput),
+        ("spawn", KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_process_that_does_not_start_leaves_no_descriptor(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
+    error: BaseException,
+    raised: type[BaseException],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(instances, fails, fail)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(raised):
+        instances.start_process(
+            ["program"],
+            RunTag("run", tmp_path, tmp_path),
+            "p0",
+            tmp_path,
+            tmp_path,
+            prints=False,
+            what="client p0",
+            hidden="secret",
+        )
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -73,12 +73,6 @@ class DiskInjection(ProcessInjection[SpecT]):
         started = self._start_dead_nodes()
         return f"{mended}; {started}" if mended else started
 
-    def _replica(self, node: LocalNode, place: TopicPartition) -> Path:
-        found = node.disk.partition(*place)
-        if found is None:
-            raise self.not_confirmed(f"{node.name} has no replica of {place} on its disk")
-        return found
-
     def _mend(self, node: LocalNode) -> str:
         """Repair the disk of one node before the node starts; return what was done, in words. Here: nothing, ''."""
         return ""

@@ -138,8 +138,14 @@ class PartitionInjection(DiskInjection[PartitionT]):
         super().__init__(fault, aim, context)
         self.place = fault.place
 
+    def _replica(self, node: LocalNode) -> Path:
+        found = node.disk.partition(*self.place)
+        if found is None:
+            raise self.not_confirmed(f"{node.name} has no replica of {self.place} on its disk")
+        return found
+
     def _segment(self, node: LocalNode, which: str) -> Segment:
-        found = segments(self._replica(node, self.place))
+        found = segments(self._replica(node))
         if which == "closed":
             found = found[:-1]
         if not found:
@@ -212,7 +218,7 @@ class _DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
     def _there(self, node: LocalNode) -> list[Path]:
         name = _FILES[self.fault.file]
         of_partition = self.fault.file == "leader-epoch"
-        folders = [self._replica(node, self.place)] if of_partition else list(node.disk.log_dirs)
+        folders = [self._replica(node)] if of_partition else list(node.disk.log_dirs)
         found = [folder / name for folder in folders if (folder / name).exists()]
         if not found:
             raise self.not_confirmed(f"{node.name} has no {name} to delete")
