@@ -108,7 +108,11 @@ def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
                 continue
             ruling = rule(anomaly, Promises.from_experiment(case.planned, topic))
             entry = PredictedClass(
-                anomaly=anomaly, chance=ruling.foreseen, why=ruling.foretold, explored=False
+                anomaly=anomaly,
+                chance=ruling.foreseen,
+                why=ruling.foretold,
+                explored=False,
+                by_settings=True,
             )
             added.setdefault(entry, []).append(topic)
     whole = (

@@ -72,8 +72,8 @@ def widen_if_starved(quantity: Quantity, value: Value) -> Value:
     if not (value.is_known and quantity.takes_time):
         return value
     if quantity.falls:
-        return replace(value, high=math.inf, why=STARVED)
-    return replace(value, low=0.0, why=STARVED, never=False)
+        return replace(value, high=math.inf, why=STARVED, starved=True)
+    return replace(value, low=0.0, why=STARVED, never=False, starved=True)
 
 
 def calm(facts: Facts) -> QuietSeconds | None:

@@ -51,12 +51,14 @@ eighths, and the two with few need a few thousand states."""
 class Answer(Document):
     """The answer for one anomaly class in one scope: possible, impossible or unknown.
 
-    The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram.
+    The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram; `ending`
+    is its finding.
     """
 
     chance: Chance
     steps: tuple[StoryStep, ...] = ()
     story: tuple[str, ...] = ()
+    ending: str = ""
     scope: str = ""
     """The scope in which the counterexample was found, as for `ackproof explore --scope`."""
 
@@ -249,6 +251,7 @@ def _worked_out(scope: Scope, max_states: int) -> Answers:
                 chance=Chance.POSSIBLE,
                 steps=tuple(steps_of(way)),
                 story=(*((f"({before})",) if before else ()), *lines),
+                ending=f"{finding.kind}: {finding.text}",
                 scope=described(one),
             )
         exhausted = search.exhausted or search.satisfied

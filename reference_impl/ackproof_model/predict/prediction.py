@@ -230,11 +230,16 @@ def _of_rot(
 def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> Iterator[PredictedClass]:
     for explored in EXPLORED:
         one = PredictedClass(
-            anomaly=explored, chance=Chance.UNKNOWN, why=why, explored=False, partitions=(str(place),)
+            anomaly=explored,
+            chance=Chance.UNKNOWN,
+            why=why,
+            explored=False,
+            by_settings=False,
+            partitions=(str(place),),
         )
         if said is not None and (answer := said.classes[explored]).chance is Chance.POSSIBLE:
             possible = f"{why}, as a loss of power does: {_why(answer, said, answer.scope)}"
-            told = {"story": answer.story, "steps": answer.steps, "explored": True}
+            told = {"story": answer.story, "ending": answer.ending, "steps": answer.steps, "explored": True}
             one = one.model_copy(update={"chance": Chance.POSSIBLE, "why": possible, **told})
         yield one
         yield one.model_copy(update={"anomaly": FOLLOWS[explored]})
@@ -253,11 +258,14 @@ def _classes(said: Answers, scope: str, breaks: bool) -> Iterator[PredictedClass
             anomaly=anomaly,
             chance=answer.chance,
             why=_why(answer, said, scope),
+            by_settings=False,
             story=answer.story,
+            ending=answer.ending,
             steps=answer.steps,
         )
         if anomaly == "lost" and breaks and one.chance is not Chance.POSSIBLE:
-            one = PredictedClass(anomaly=anomaly, chance=Chance.POSSIBLE, why=_UNACKNOWLEDGED, explored=False)
+            update = {"chance": Chance.POSSIBLE, "why": _UNACKNOWLEDGED, "explored": False}
+            one = one.model_copy(update=update)
         yield one
         yield one.model_copy(update={"anomaly": FOLLOWS[anomaly], "why": f"as {anomaly}: {one.why}"})
 
