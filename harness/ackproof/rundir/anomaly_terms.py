@@ -107,7 +107,7 @@ class AnomalyClass:
     is forbidden, it is FAIL even with incomplete evidence. `live`: only live readers show the class. `traced`: the
     replay traces its findings to the steps that removed the records. `follows`: a record can get the class after its
     window of a soak was read back. `passing`: a later window of a soak may find the record elsewhere and withdraw the
-    finding.
+    finding. `predicted_as`: the class that the model searches for instead, whose answer holds for this class too.
     """
 
     name: Anomaly
@@ -124,6 +124,7 @@ class AnomalyClass:
     traced: bool = False
     follows: bool = False
     passing: bool = False
+    predicted_as: Anomaly | None = None
     columns: tuple[str, ...] = WHOLE
     """Columns of a finding besides class, topic and partition; other columns are -1 or ''."""
 

@@ -18,13 +18,13 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import Promises
 from ackproof.judge.oracle import add_settings
+from ackproof.rundir.anomalies import MISSING, PREDICTED_WITH
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, read_timeline
 from ackproof_model.predict.answers import (
-    EXPLORED,
     FURTHER_STATES,
     USUAL_STATES,
     Answer,
@@ -36,13 +36,6 @@ from ackproof_model.predict.cases import CaseBudget, rules_name, scope_for
 from ackproof_model.predict.groups import predict_groups
 from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
-FOLLOWS: Final = {
-    # A leader without the record gives its offset to the next one.
-    "lost": "overwritten",
-    # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
-    "vanished": "conflict",
-}
-"""Anomaly classes that the search does not cover, by the searched class that decides them."""
 GROUP_STATES: Final = 8_000
 """Distinct states of a consumer group's worlds that a prediction of a run visits: up to a second of a core."""
 FURTHER_GROUP_STATES: Final = 60_000
@@ -228,7 +221,7 @@ def _of_rot(
 
 
 def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> Iterator[PredictedClass]:
-    for explored in EXPLORED:
+    for explored in MISSING:
         one = PredictedClass(
             anomaly=explored,
             chance=Chance.UNKNOWN,
@@ -242,7 +235,7 @@ def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> It
             told = {"story": answer.story, "ending": answer.ending, "steps": answer.steps, "explored": True}
             one = one.model_copy(update={"chance": Chance.POSSIBLE, "why": possible, **told})
         yield one
-        yield one.model_copy(update={"anomaly": FOLLOWS[explored]})
+        yield one.model_copy(update={"anomaly": PREDICTED_WITH[explored]})
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
@@ -252,7 +245,7 @@ def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBud
 
 
 def _classes(said: Answers, scope: str, breaks: bool) -> Iterator[PredictedClass]:
-    for anomaly in EXPLORED:
+    for anomaly in MISSING:
         answer = said.classes[anomaly]
         one = PredictedClass(
             anomaly=anomaly,
@@ -267,7 +260,7 @@ def _classes(said: Answers, scope: str, breaks: bool) -> Iterator[PredictedClass
             update = {"chance": Chance.POSSIBLE, "why": _UNACKNOWLEDGED, "explored": False}
             one = one.model_copy(update=update)
         yield one
-        yield one.model_copy(update={"anomaly": FOLLOWS[anomaly], "why": f"as {anomaly}: {one.why}"})
+        yield one.model_copy(update={"anomaly": PREDICTED_WITH[anomaly], "why": f"as {anomaly}: {one.why}"})
 
 
 def _why(answer: Answer, said: Answers, scope: str) -> str:
