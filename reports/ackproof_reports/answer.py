@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.rundir.anomalies import REMOVED, TABLE, Anomaly, count_text
-from ackproof.rundir.anomaly_terms import RuledBy
+from ackproof.rundir.anomaly_terms import RuledBy, Unit
 from ackproof.rundir.outcome import Verdict, cases_text
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
@@ -21,11 +21,9 @@ _REASONS: Final = 3
 """Greatest number of reasons in a headline."""
 
 _GONE: Final = tuple(
-    name
-    for name, row in TABLE.items()
-    if row.ruled_by is RuledBy.LOSS and name not in (Anomaly.LOST, Anomaly.OVERWRITTEN)
+    row.name for row in TABLE.values() if row.ruled_by is RuledBy.LOSS and row.unit is not Unit.RECORD
 )
-"""Classes of missing records other than `lost`."""
+"""Classes of a loss that does not show as lost records."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from ackproof.rundir.documents import JudgedOpinion
 from ackproof.rundir.lifelines import FaultLife
+from ackproof.rundir.outcome import Says
 from ackproof.rundir.timeline import EventKind, RunFailed
 from ackproof_reports.course import Course, nodes_text
 from ackproof_reports.loading import CaseView
@@ -19,12 +20,6 @@ _WAITED: Final = 0.5
 """
 _DEATHS: Final = (EventKind.NODE_DIED, EventKind.CLIENT_DIED)
 _MOST_TEXTS: Final = 5
-_COHERENCE: Final = (
-    "course", "settings", "processes", "ended nodes", "clients", "rows", "leader epochs", "disks", "transactions",
-    "watching", "scrapes", "rounds", "ground", "metadata log", "departures", "changes", "looks", "high watermarks",
-    "reader epochs",
-)  # fmt: skip
-"""Checks of the judge that compare files of one run with each other."""
 
 
 class Standing(StrEnum):
@@ -51,12 +46,14 @@ class Piece:
 
 class _Weighed:
     """The judge's complaints about one case: opinions that evidence is missing or contradictory. `piece` makes a row of
-    the table of evidence and removes the complaints that this row shows. `others` yields a row with the rest."""
+    the table of evidence and removes the complaints that this row shows. `contradictions` makes a row of every
+    contradiction, also of those that another row shows. `others` yields a row with the rest."""
 
     def __init__(self, case: CaseView) -> None:
         opinions = case.judged.opinions if case.judged else ()
         self._known = bool(opinions) or (case.judged is not None and case.judged.verdict == "PASS")
-        self._bad = [one for one in opinions if one.kind in ("lacks", "contradicts")]
+        self._contradicting = [one for one in opinions if one.kind is Says.CONTRADICTS]
+        self._bad = [one for one in opinions if one.kind in (Says.LACKS, Says.CONTRADICTS)]
 
     def piece(
         self, what: str, facts: str, *checks: str, subject: str | None = None, lacking: bool = False
@@ -68,6 +65,16 @@ class _Weighed:
         this evidence is missing; it matters only if the run has no opinions of a judge."""
         bad = [one for one in self._bad if one.check in checks and subject in (None, one.subject)]
         self._bad = [one for one in self._bad if one not in bad]
+        return self._piece(what, facts, bad, lacking=lacking)
+
+    def contradictions(self) -> Piece:
+        """Return the row of all contradictions, whatever check found them."""
+        self._bad = [one for one in self._bad if one not in self._contradicting]
+        return self._piece(
+            "The files of the run agree with each other", "no contradiction", self._contradicting
+        )
+
+    def _piece(self, what: str, facts: str, bad: Sequence[JudgedOpinion], *, lacking: bool = False) -> Piece:
         if bad:
             return Piece(what, Standing.LACKING, _list_texts(bad))
         if self._known:
@@ -100,7 +107,7 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
         weighed.piece(
             "The final read is complete",
             _describe_final_read(case),
-            "final read",
+            *("read completeness", "final read"),
             lacking=case.final is None or not case.final.complete,
         ),
         *(_describe_fault(weighed, fault) for fault in course.faults),
@@ -132,7 +139,7 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
             *("audit", "unread bytes"),
             lacking=case.audit is None or not case.audit.complete,
         ),
-        weighed.piece("The files of the run agree with each other", "no contradiction", *_COHERENCE),
+        weighed.contradictions(),
         weighed.piece("The logs on disk agree with the final read", logs, "logs", "left replicas"),
         weighed.piece("The replay leaves no doubt", replay, "replay"),
         *weighed.others(),

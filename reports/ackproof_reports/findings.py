@@ -11,13 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import Anomaly, gravity
+from ackproof.rundir.anomalies import MISSING, Anomaly, gravity
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.wording import ABSENT, number_range, one_line
 
-RANGED: Final = (Anomaly.LOST, Anomaly.VANISHED)
-"""Classes whose findings are shown as ranges of offsets."""
 MOST: Final = 200
 """Greatest number of ranges that a group keeps. `Group.total` counts all of them."""
 SPANS: Final = 600
@@ -47,7 +45,7 @@ class Group:
 
 
 def groups_of(table: pa.Table) -> list[Group]:
-    """Return the findings of the `RANGED` classes, grouped by class and partition. Columns of `table`: class, topic,
+    """Return the findings of the classes `MISSING`, grouped by class and partition. Columns of `table`: class, topic,
     partition, producer, offset (-1: unknown), seq. Raises ValueError if it has another class.
 
     Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A producer
@@ -61,7 +59,7 @@ def groups_of(table: pa.Table) -> list[Group]:
         _group(key, part.column("seq"), gap) for key, part in _parts(unknown, (*_PARTITION, "producer"))
     ]
     return sorted(
-        found, key=lambda g: (RANGED.index(g.anomaly), g.topic, g.partition, g.producer or -1, g.first)
+        found, key=lambda g: (MISSING.index(g.anomaly), g.topic, g.partition, g.producer or -1, g.first)
     )
 
 
@@ -194,7 +192,7 @@ class CaseFindings:
 
     counts: dict[str, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
-    """One group for each of the `RANGED` classes and each partition."""
+    """One group for each of the classes `MISSING` and each partition."""
     ranged_all: bool = True
     rows: pa.Table | None = None
     """Single findings to embed in the page, limited in number (`read_findings`). Columns: those of `FINDINGS`, and
@@ -236,7 +234,7 @@ def read_findings(
         batch = read.filter(pc.invert(pc.is_in(read.column("class"), hidden))) if untold else read
         for name, count in _count(batch.column("class")).items():
             found.counts[name] = found.counts.get(name, 0) + count
-        wanted = batch.filter(pc.is_in(batch.column("class"), pa.array(RANGED)))
+        wanted = batch.filter(pc.is_in(batch.column("class"), pa.array(MISSING)))
         if wanted.num_rows > room:
             found.ranged_all = False
         if wanted.num_rows and room:

@@ -54,8 +54,7 @@ def _stories(
         drawing = None
         if not before and len(drawn) < MAX_DRAWN:
             drawn[steps] = title
-            ending = classes[0].story[-1].removeprefix("✗").strip() if classes[0].story else names
-            drawing = Markup(sequence(steps, ending, f"The shortest way to: {names}"))
+            drawing = Markup(sequence(steps, classes[0].ending or names, f"The shortest way to: {names}"))
         yield Story(names, classes[0].why, drawing, before)
 
 

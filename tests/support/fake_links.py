@@ -24,6 +24,7 @@ from ackproof.network.mesh import (
     Delay,
     DropLarge,
     Effect,
+    Imposed,
     Link,
     LinkError,
     Loss,
@@ -79,8 +80,8 @@ class FakeMesh:
         if not self.laid.get(link) and link not in self.stuck:
             self.broken.discard(link)
 
-    def imposed(self, link: Link) -> tuple[str, ...]:
-        return tuple(self.laid.get(link, {}))
+    def imposed(self, link: Link) -> tuple[Imposed, ...]:
+        return tuple(Imposed(owner, owner) for owner in self.laid.get(link, {}))
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:
         effects = list(self.laid.get(link, {}).values()) if link in self.broken else []

@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from ackproof.experiment.case import Case
 from ackproof.run.options import BatchOptions, plan_cases
+from ackproof.rundir.anomalies import MISSING
 from ackproof.rundir.model import Chance
-from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, Answers, answers, described
+from ackproof_model.predict.answers import USUAL_STATES, Answers, answers, described
 from ackproof_model.predict.prediction import scopes_of
 from ackproof_reference.explore.scope import Scope
 
@@ -73,7 +74,7 @@ def settings(scope: Scope) -> str:
 def row(names: Counter[str], scope: Scope, looked: Looked) -> str:
     """One line of the table."""
     which = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.items())
-    chances = " | ".join(looked.found.classes[kind].chance.value for kind in EXPLORED)
+    chances = " | ".join(looked.found.classes[kind].chance.value for kind in MISSING)
     cost = f"{looked.found.states:,} | {looked.seconds:.1f} | {looked.grown / (1 << 20):.0f}"
     return f"| {which} | {settings(scope)} | {chances} | {cost} |"
 
@@ -85,7 +86,7 @@ def main() -> None:
         for scope in scopes_of([case]):
             worlds.setdefault(scope, Counter())[name] += 1
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", file=sys.stderr)
-    print(f"| cases | world of 3 brokers, 1 record | {' | '.join(EXPLORED)} | states | s | MiB |")
+    print(f"| cases | world of 3 brokers, 1 record | {' | '.join(MISSING)} | states | s | MiB |")
     print("|---|---|---|---|---|---|---|")
     unknown, seconds = 0, 0.0
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:

@@ -19,7 +19,7 @@ Liveness: TypeAlias = Literal[
     "no-controller",
     "stalled",
 ]
-"""Names of the anomaly classes of a missing recovery (`rundir.anomalies.LIVENESS`)."""
+"""Names of the anomaly classes of a missing recovery (`rundir.anomalies.LIVENESS`; a test compares both)."""
 
 
 class EvidenceSpec(Spec):

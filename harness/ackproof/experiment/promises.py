@@ -26,13 +26,19 @@ class Ruling:
     judged.
 
     `predicted`: the prediction of the model; None without a prediction. `excuses`: reasons why single findings are
-    allowed anyway.
+    allowed anyway. `lead`: words before `why` where a prediction decides, such as `predicted possible: `.
     """
 
     chance: Chance
     why: str
     predicted: Chance | None = None
     excuses: tuple[Excuse, ...] = ()
+    lead: str = ""
+
+    @property
+    def text(self) -> str:
+        """The reason, with what decides first."""
+        return self.lead + self.why
 
     @property
     def forbidden(self) -> bool | None:

@@ -126,15 +126,17 @@ class Holds:
                 self._note_change(node)
 
     def drop(self, fault: int) -> None:
-        """Release all claims on nodes of the fault with this number, and note that the fault is over (`is_over`)."""
+        """Release all claims on nodes of the fault with this number, and note that the fault is over (`over`)."""
         for node in list(self._grips):
             self.release(node, fault)
         with self._lock:
             self._over.add(fault)
 
-    def is_over(self, fault: int) -> bool:
+    @property
+    def over(self) -> frozenset[int]:
+        """Numbers of the faults that are over."""
         with self._lock:
-            return fault in self._over
+            return frozenset(self._over)
 
     def _note_change(self, node: int) -> None:
         self._changes[node] = self._changes.get(node, 0) + 1

@@ -11,7 +11,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge.oracle import oracle_for
 from ackproof.judge.retention import may_remove
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import MISSING
 from ackproof.rundir.model import Chance, PredictionFile
 
 WITHIN_S: Final = 3.0
@@ -70,7 +70,7 @@ def impossible_demands(
     for expect in expects:
         for anomaly, bound in expect.counts.items():
             found = prediction.find_class(anomaly)
-            if removable and anomaly in (Anomaly.LOST, Anomaly.VANISHED):
+            if removable and anomaly in MISSING:
                 continue
             if bound.lowest > 0 and found is not None and found.chance is Chance.IMPOSSIBLE:
                 yield f"'{expect}' demands what is predicted impossible: {anomaly}: {found.why}"

@@ -16,7 +16,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import Promises, may_compact
 from ackproof.judge.excuses import excused
-from ackproof.judge.removal import GONE, count_expired_apart, removals
+from ackproof.judge.removal import count_expired_apart, removals
 from ackproof.judge.starved import calm, quiet
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
@@ -24,7 +24,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Answer, Ask
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import MISSING, Anomaly
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.committed import CommittedFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, QuietSeconds
@@ -77,7 +77,7 @@ class Facts(Evidence):
             final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
             recovery=RecoveryFile.load(run.recovery) if run.recovery.exists() else None,
         )
-        gone = any(facts.audit.counts.get(anomaly) for anomaly in GONE)
+        gone = any(facts.audit.counts.get(anomaly) for anomaly in MISSING)
         return count_expired_apart(facts) if gone and Anomaly.EXPIRED not in facts.audit.counts else facts
 
     @cached_property
@@ -174,7 +174,7 @@ class Facts(Evidence):
         """Return the number of findings of an anomaly class for which the filter `wanted` is True. Raises OSError or
         ArrowException if the findings cannot be read."""
         findings = storage.open_dataset(self.run.finding_parts, FINDINGS)
-        if self.expired_as_lost is not None and anomaly in GONE:
+        if self.expired_as_lost is not None and anomaly in MISSING:
             wanted &= ~self.expired_as_lost
         return int(findings.count_rows(filter=(pc.field("class") == anomaly) & wanted))
 

@@ -15,7 +15,7 @@ from ackproof.base.extensions import ORACLE, load_extension
 from ackproof.experiment.case import Case
 from ackproof.experiment.promises import Promises, rule
 from ackproof.plan.cases import case_from_json
-from ackproof.rundir.anomalies import CONDITIONAL, REMOVED, Anomaly
+from ackproof.rundir.anomalies import CONDITIONAL, REPLAYED, Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ClassExplained, ConformanceFile, PredictedClass, PredictionFile
@@ -57,7 +57,7 @@ class SettingsOracle:
         counts = AuditFile.load(run.audit_json).counts
         classes = tuple(
             ClassExplained(anomaly=name, count=count, explained=0, not_replayed=count)
-            for name in (Anomaly.LOST, Anomaly.DISPLACED, *REMOVED)
+            for name in REPLAYED
             if (count := counts.get(name, 0))
         )
         return ConformanceFile(not_replayed=(self._why,), classes=classes)
@@ -110,7 +110,11 @@ def add_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
                 continue
             ruling = rule(anomaly, Promises.from_experiment(case.planned, topic))
             entry = PredictedClass(
-                anomaly=anomaly, chance=ruling.foreseen, why=ruling.foretold, explored=False
+                anomaly=anomaly,
+                chance=ruling.foreseen,
+                why=ruling.foretold,
+                explored=False,
+                by_settings=True,
             )
             added.setdefault(entry, []).append(topic)
     whole = (

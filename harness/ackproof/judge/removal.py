@@ -31,7 +31,7 @@ from ackproof.faults.planned.topics import SetConfig
 from ackproof.judge.retention import SETTINGS, retention
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.evidence import Evidence
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import MISSING, Anomaly
 from ackproof.rundir.clock import STEP_NS
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
@@ -44,8 +44,6 @@ from ackproof.rundir.timeline import fault_name
 if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
 
-GONE: Final = (Anomaly.LOST, Anomaly.VANISHED)
-"""Classes in which audits of older versions count expired records."""
 _MS: Final = 1_000_000
 _ANYTHING: Final = "command"
 """Kind of faults that run a user's command, which may change topics and clocks."""
@@ -273,7 +271,7 @@ def count_expired_apart(facts: Facts) -> Facts:
     Records that it counted as vanished, and that expired, are only subtracted."""
     below = reduce(or_, map(_below, _older_expired(facts)), pc.scalar(False))
     counts = dict(facts.audit.counts)
-    gone = {anomaly: facts.count(anomaly, below) for anomaly in GONE if counts.get(anomaly)}
+    gone = {anomaly: facts.count(anomaly, below) for anomaly in MISSING if counts.get(anomaly)}
     counts |= {anomaly: counts[anomaly] - count for anomaly, count in gone.items()}
     if gone.get(Anomaly.LOST):
         counts[Anomaly.EXPIRED] = gone[Anomaly.LOST]

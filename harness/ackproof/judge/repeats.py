@@ -15,7 +15,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.spec import attached_topic
-from ackproof.judge.starved import STARVED, widen_if_starved
+from ackproof.judge.starved import widen_if_starved
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Ask, Quantity, Value
@@ -132,6 +132,7 @@ def _repeat_value(entry: BatchCase, value: Value) -> RepeatValue:
         high=value.high if math.isfinite(value.high) else None,
         why=value.why,
         never=value.never,
+        starved=value.starved,
     )
 
 
@@ -147,9 +148,7 @@ def _lacking(
     for cell, group in zip(expected.cells, values, strict=True):
         if len(group) < expected.repeats:
             yield f"of {expected.repeats} repeats of {cell} {len(group)} are there"
-    unknown = [
-        one for group in values for one in group if one.low is None or (measure and one.why == STARVED)
-    ]
+    unknown = [one for group in values for one in group if one.low is None or (measure and one.starved)]
     yield from (f"{one.case} has no number: {one.why}" for one in unknown[:_NAMED])
     if len(unknown) > _NAMED:
         yield f"and {len(unknown) - _NAMED} more have none"

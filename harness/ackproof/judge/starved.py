@@ -24,7 +24,7 @@ from ackproof.rundir import storage
 from ackproof.rundir.documents import QuietSeconds
 from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.observed import Pulse
-from ackproof.rundir.timeline import ClientReset, Event, FaultAsked, FaultMissed, FaultRecovered
+from ackproof.rundir.timeline import ClientReset, Event
 
 if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
@@ -73,8 +73,8 @@ def widen_if_starved(quantity: Quantity, value: Value) -> Value:
     if not (value.is_known and quantity.takes_time):
         return value
     if quantity.falls:
-        return replace(value, high=math.inf, why=STARVED)
-    return replace(value, low=0.0, why=STARVED, never=False)
+        return replace(value, high=math.inf, why=STARVED, starved=True)
+    return replace(value, low=0.0, why=STARVED, never=False, starved=True)
 
 
 def calm(facts: Facts) -> QuietSeconds | None:
@@ -184,10 +184,10 @@ def quiet(facts: Facts) -> Spans:
     break, or had no effect. A fault without such an event is active to the end. The first second of the load is left
     out. Callers use `Facts.quiet`, which is computed once.
     """
-    lives: list[tuple[float, float]] = []
-    for number, life in facts.faults.items():
-        ended = _ends_ns(facts, number)
-        lives.append((life.asked, math.inf if ended is None else ended + _SETTLES_NS))
+    lives = [
+        (life.asked, math.inf if life.gone_ns is None else life.gone_ns + _SETTLES_NS)
+        for life in facts.faults.values()
+    ]
     spans: list[tuple[float, float]] = []
     for begin, end in _load(facts):
         for first, last in sorted(lives):
@@ -195,17 +195,6 @@ def quiet(facts: Facts) -> Spans:
             begin = max(begin, last)
         spans.append((begin, end))
     return tuple((first, last) for first, last in spans if first < last)
-
-
-def _ends_ns(facts: Facts, fault: int) -> int | None:
-    """Return the time at which a fault recovered or missed (found nothing to break, or had no effect). None if it did
-    neither since its last request: its effect may last to the run's end."""
-    for event in reversed(facts.lifelines.fault_events[fault]):
-        if isinstance(event.what, FaultRecovered | FaultMissed):
-            return event.t_ns
-        if isinstance(event.what, FaultAsked):
-            break
-    return None
 
 
 def _load(facts: Facts) -> Spans:

@@ -11,7 +11,7 @@ from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.checks.committed import check_committed_offsets, check_committed_starts
 from ackproof.judge.checks.damaged import check_damaged_batches, check_timestamp_types
 from ackproof.judge.checks.expectations import check_expectations, judged
-from ackproof.judge.checks.final_read import check_final_read
+from ackproof.judge.checks.final_read import check_read_completeness
 from ackproof.judge.checks.groups import check_group_offsets, check_groups
 from ackproof.judge.checks.isr import check_acks_in_isr, check_left_replicas
 from ackproof.judge.checks.load import check_acks, check_audit
@@ -63,7 +63,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     clients.check_watching,
     nodes.check_scrapes,
     nodes.check_rounds,
-    groups.check_groups,
+    groups.check_group_members,
 )
 """Checks that run first: do the facts agree with each other?"""
 SEALED_COHERENCE: Final[tuple[Check, ...]] = (
@@ -80,7 +80,7 @@ SEALED_COHERENCE: Final[tuple[Check, ...]] = (
 EVIDENCE: Final[tuple[Check, ...]] = (
     check_scope,
     check_end,
-    check_final_read,
+    check_read_completeness,
     check_faults,
     check_acks,
     check_deaths,
@@ -140,8 +140,13 @@ def judge(facts: Facts) -> VerdictFile:
 
 def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
     for check in checks:
-        name = getattr(check, "__name__", "").removeprefix("check_").replace("_", " ")
+        name = check_name(check)
         yield from (opinion.model_copy(update={"check": name}) for opinion in check(facts))
+
+
+def check_name(check: Check) -> str:
+    """Return the name of a check, by which its opinions name it: `left replicas`."""
+    return getattr(check, "__name__", "").removeprefix("check_").replace("_", " ")
 
 
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import REMOVED, Anomaly
+from ackproof.rundir.anomalies import GONE
 from ackproof.rundir.document import read_lines
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
@@ -123,7 +123,7 @@ def _beside_the_seal(run: CaseDir, audit: AuditFile) -> Iterator[str]:
         yield f"audit.json has {_rows_of(audit):,} rows, and {rows:,} were written"
     # What was acknowledged and is not lost is there; but a transaction may be aborted, and a key have a later record.
     spared = audit.deleted.spared if audit.deleted is not None else 0
-    gone = sum(audit.counts.get(anomaly, 0) for anomaly in (Anomaly.LOST, *REMOVED))
+    gone = sum(audit.counts.get(anomaly, 0) for anomaly in GONE)
     there = audit.records.acked - gone - spared
     transactional = any(name.startswith("ledger/transactions/") for name in seal.files)
     keyed = any(client.keys for client in CaseFile.load(run.case_json).clients)

@@ -106,6 +106,14 @@ OF_PACKETS: Final = (Loss, DropLarge)
 """Effects that act on packets, not on streams."""
 
 
+class Imposed(NamedTuple):
+    """An effect in force on a link. `owner`: name of the fault that put it there, as `Mesh.impose` takes it; '' if none
+    did. `text`: what was read back."""
+
+    owner: str
+    text: str
+
+
 class Mesh(Protocol):
     """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. `probe`, `closing` and
     `traffic` observe a link independently of these: they ask the kernel, and take the link's addresses from the nodes'
@@ -124,9 +132,9 @@ class Mesh(Protocol):
     def lift(self, owner: str, link: Link) -> None:
         """Remove this owner's effect from a link, if there is one. Raises `LinkError` if that fails."""
 
-    def imposed(self, link: Link) -> tuple[str, ...]:
-        """Return the effects in force on a link, in words, as read back from proxies and kernel; empty if it has
-        none. Raises `LinkError` if they do not answer.
+    def imposed(self, link: Link) -> tuple[Imposed, ...]:
+        """Return the effects in force on a link, as read back from proxies and kernel; empty if it has none.
+        Raises `LinkError` if they do not answer.
         """
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> ProbeAnswer:

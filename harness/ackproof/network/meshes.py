@@ -25,6 +25,7 @@ from ackproof.network.mesh import (
     Cut,
     Delay,
     Effect,
+    Imposed,
     Link,
     LinkError,
     Reset,
@@ -39,6 +40,8 @@ KILOBYTE: Final = 1000
 HELD_BACK: Final = (Throttle, Delay, SlowClose)
 """Effects that delay traffic. Packet rules cannot make them, only a proxy can."""
 
+_RELAY: Final = "relay"
+"""First word of the marks of rules that lead a link to its proxy. No fault has this name."""
 T = TypeVar("T")
 
 
@@ -140,23 +143,31 @@ class ProxyMesh:
             if (effect := self._laid.pop((owner, link), None)) is not None:
                 self._take(owner, link, effect)
 
-    def imposed(self, link: Link) -> tuple[str, ...]:
-        """Return the effects on this link in words, as read back from the proxies and the kernel."""
+    def imposed(self, link: Link) -> tuple[Imposed, ...]:
+        """Return the effects on this link, as read back from the proxies and the kernel."""
         with self._lock:
             rules = self._rules(link)
             marks = () if rules is None else rules.marks()
-            words = [mark for mark in marks if mark.endswith(f" {link}")]
+            owners = {mark: mark.removesuffix(f" {link}") for mark in marks}
+            found = [
+                Imposed("" if owner == _RELAY else owner, mark)
+                for mark, owner in owners.items()
+                if mark != owner
+            ]
             for way in self._ways.get(link, ()):
                 proxy = self._server.api.proxy(way.name)
-                words += [f"{toxic.name} on {proxy.name}" for toxic in proxy.toxics]
+                found += [
+                    Imposed(toxic.name.rsplit("-", 2)[0], f"{toxic.name} on {proxy.name}")
+                    for toxic in proxy.toxics
+                ]
                 if not proxy.enabled:
-                    owners = [
-                        owner for (owner, of), effect in self._laid.items() if (of, effect) == (link, Cut())
+                    closed = [
+                        Imposed(owner, f"{owner} closed {proxy.name}")
+                        for (owner, of), effect in self._laid.items()
+                        if (of, effect) == (link, Cut())
                     ]
-                    words += [f"{owner} closed {proxy.name}" for owner in owners] or [
-                        f"{proxy.name} is closed"
-                    ]
-            return tuple(words)
+                    found += closed or [Imposed("", f"{proxy.name} is closed")]
+            return tuple(found)
 
     def _rules(self, link: Link) -> PacketRules | None:
         """Return the packet rules for this link: those of this machine, which all links share here. A subclass returns
@@ -331,7 +342,7 @@ class KernelMesh(ProxyMesh):
             return
         if not any(of == link and isinstance(other, HELD_BACK) for (_, of), other in self._laid.items()):
             if (rules := self._rules(link)) is not None:
-                rules.remove(f"relay {link}")
+                rules.remove(f"{_RELAY} {link}")
             for way in self._ways.pop(link, ()):
                 self._server.api.remove(way.name)
 
@@ -340,7 +351,7 @@ class KernelMesh(ProxyMesh):
         if rules is None:
             raise LinkError(f"node {link.source} has no process, and so no namespace")
         for at, way in zip(self._sight.listens(link), self._ways[link], strict=True):
-            rules.redirect(f"relay {link}", at, way.listen, through=self._behind(link, at))
+            rules.redirect(f"{_RELAY} {link}", at, way.listen, through=self._behind(link, at))
 
     # -- witnesses --------------------------------------------------------------------------------------------------
 

@@ -231,13 +231,14 @@ class Value:
     """A number that lies between `low` and `high`, both included. `high` is infinite if there is no upper bound.
 
     `why`: why the number is not exact, for example because the run ended first. `never`: the number is a time until an
-    event, and the event had not happened after `low`.
+    event, and the event had not happened after `low`. `starved`: measured on a too busy machine.
     """
 
     low: float
     high: float
     why: str = ""
     never: bool = False
+    starved: bool = False
 
     @classmethod
     def exactly(cls, number: float) -> Value:

@@ -29,7 +29,6 @@ from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, Verdic
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.outcome import Verdict, batch_exit_code
-from ackproof.rundir.timeline import FaultFailed, FaultMissed
 from ackproof_reports import render_batch
 
 Step = Callable[[str], None]
@@ -276,11 +275,8 @@ def _planned_pairs(case: Case, evidence: Evidence) -> Iterator[tuple[Pair, str]]
     faults were not in force together. Ignore it for pairs that `_overlapping_pairs` yields: they were in force
     together."""
     drawn = {fault.number: fault for fault in case.faults if fault.is_drawn}
-    reasons = {
-        event.fault: event.what.reason
-        for event in reversed(evidence.events)
-        if isinstance(event.what, FaultMissed | FaultFailed)
-    }
+    lives = evidence.lifelines.every_fault
+    reasons = {number: lives[number].reason for number in drawn if number in lives and lives[number].reason}
     for number in sorted(drawn)[::2]:
         pair = [drawn[one] for one in (number, number + 1) if one in drawn]
         if len(pair) == 2:

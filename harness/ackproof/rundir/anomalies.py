@@ -17,11 +17,15 @@ __all__ = [
     "ABSENCES",
     "CONDITIONAL",
     "FOLLOWING",
+    "GONE",
     "GROUP_CLASSES",
     "LIVENESS",
     "LIVE_ONLY",
+    "MISSING",
     "PASSING",
+    "PREDICTED_WITH",
     "REMOVED",
+    "REPLAYED",
     "TABLE",
     "TRACED",
     "Anomaly",
@@ -70,6 +74,7 @@ _GRAVEST_FIRST: Final = (
         follows=True,
         passing=True,
         ruled_by=RuledBy.LOSS,
+        predicted_as=Anomaly.LOST,  # a leader without the record gives its offset to the next one
         singular="overwritten record",
         short="acknowledged, and another record holds its offset",
         wording="It is lost, and an intact record with another identity now holds its acknowledged offset.",
@@ -79,6 +84,7 @@ _GRAVEST_FIRST: Final = (
         follows=True,
         unit=Unit.OFFSET,
         ruled_by=RuledBy.LOSS,
+        predicted_as=Anomaly.VANISHED,  # nobody is shown another record unless a leader lacks the one shown before
         proves=True,
         singular="conflicting offset",
         short="two reads of one offset gave different records",
@@ -302,6 +308,15 @@ TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({row.name: row for r
 """Rows by name, in the order of `Anomaly`. Findings of newer versions may name other classes."""
 REMOVED: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.REMOVAL)
 """Classes of acknowledged records that a setting or an administrator removed: they are not lost."""
+GONE: Final = (Anomaly.LOST, *REMOVED)
+"""Classes of acknowledged records that the final read does not hold."""
+PREDICTED_WITH: Final[Mapping[Anomaly, Anomaly]] = MappingProxyType(
+    {row.predicted_as: row.name for row in _ROWS if row.predicted_as is not None}
+)
+"""Classes that the model searches for, each with the class that its answer decides too."""
+MISSING: Final = tuple(PREDICTED_WITH)
+"""Classes of a record that is gone, or of an offset whose record is gone. The model searches for them, and audits of
+older versions count removed records in them."""
 ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is RuledBy.LOSS and not row.proves)}
 """Classes that only a final read can show."""
 LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
@@ -311,6 +326,8 @@ GROUP_CLASSES: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledB
 CONDITIONAL: Final = frozenset({*LIVENESS, *GROUP_CLASSES})
 """Classes that not every run counts."""
 TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
+REPLAYED: Final = (*TRACED, *REMOVED)
+"""Classes in which an acknowledged record is not at its acknowledged offset."""
 FOLLOWING: Final = frozenset(row.name for row in _ROWS if row.follows)
 PASSING: Final = frozenset(row.name for row in _ROWS if row.passing)
 LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)

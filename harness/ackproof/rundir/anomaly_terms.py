@@ -110,6 +110,8 @@ class AnomalyClass:
 
     A soak reads its records back and audits them in windows, while the load runs. `follows`: a record can get the class
     after the audit of its window. `passing`: a finding of a window is withdrawn if a later window finds the record.
+
+    `predicted_as`: the class that the model searches for instead, whose answer holds for this class too.
     """
 
     name: Anomaly
@@ -126,6 +128,7 @@ class AnomalyClass:
     traced: bool = False
     follows: bool = False
     passing: bool = False
+    predicted_as: Anomaly | None = None
     columns: tuple[str, ...] = WHOLE
     """Columns of a finding besides class, topic and partition; other columns are -1 or ''."""
 

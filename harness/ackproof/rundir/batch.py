@@ -61,13 +61,15 @@ class BatchCase(Document):
 
 class RepeatValue(Document):
     """A quantity in one repeat: a number between `low` and `high`. `high` None: no upper bound. `low` None: the number
-    is unknown, for the reason in `why`. `never`: the event was watched for and did not occur."""
+    is unknown, for the reason in `why`. `never`: the event was watched for and did not occur. `starved`: measured on a
+    too busy machine."""
 
     case: str
     low: float | None = None
     high: float | None = None
     why: str = ""
     never: bool = False
+    starved: bool = False
 
 
 class OverRepeats(Document):

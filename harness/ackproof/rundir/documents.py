@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, JsonValue
 
-from ackproof.rundir.anomalies import ABSENCES, REMOVED, Anomaly, count_text
+from ackproof.rundir.anomalies import ABSENCES, GONE, count_text
 from ackproof.rundir.document import Document
 from ackproof.rundir.outcome import Says, Verdict
 from ackproof.rundir.partition import TopicPartition
@@ -312,9 +312,7 @@ class VerdictFile(Document):
     def permitted(self) -> str:
         """Reasons why a PASS allows lost, expired, compacted or deleted records, as text. '' if the run has no such
         records, or if the verdict is not PASS."""
-        losses = [
-            judged for judged in self.classes if judged.count and judged.anomaly in (Anomaly.LOST, *REMOVED)
-        ]
+        losses = [judged for judged in self.classes if judged.count and judged.anomaly in GONE]
         reasons = (
             f"{judged.anomaly}: {count_text(judged.count, judged.anomaly)}. Allowed: {judged.why}"
             for judged in losses

@@ -75,6 +75,12 @@ class FaultLife:
         return None if self.asked == _NEVER else self.asked
 
     @property
+    def gone_ns(self) -> int | None:
+        """Time from which the fault had no effect, because it had recovered or missed; None: it may have had one to the
+        end of the run."""
+        return max((at for at in (self.recovered, self.missed) if at is not None), default=None)
+
+    @property
     def name(self) -> str:
         """The fault's number as text: `2`, or `2.7` for the seventh fault that storm 2 drew."""
         return fault_name(self.number)

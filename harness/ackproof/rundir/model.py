@@ -226,10 +226,14 @@ class PredictedClass(Document):
     why: str
     story: tuple[str, ...] = ()
     """The shortest counterexample in readable lines; empty if the class is not possible or a rule answered."""
+    ending: str = ""
+    """The finding of the last step, in words; '' without a counterexample, and in files of older versions."""
     steps: tuple[StoryStep, ...] = ()
     """The counterexample of `story` as steps for a sequence diagram."""
     explored: bool = True
     """True if the answer comes from the exploration, False if from a rule, which `why` names."""
+    by_settings: bool | None = None
+    """True if the settings of the case alone answer; None: not recorded, as in files of older versions."""
     topics: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     """The partitions (`orders/0`) that the answer is about, instead of their topics' answer; empty: all."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.rundir import storage
-from ackproof.rundir.anomalies import REMOVED
+from ackproof.rundir.anomalies import REMOVED, REPLAYED
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import FinalRows, ledger_rows, parts, read_parts
 from ackproof.rundir.outcome import Outcome, TxnOutcome
@@ -27,7 +27,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
 from ackproof.rundir.timeline import Event
-from ackproof_model.replay.account import LOSSES, PRESENT, plain
+from ackproof_model.replay.account import PRESENT, plain
 from ackproof_model.replay.observed import SLACK_NS, Moment, Observed
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.metadata import NO_LEADER
@@ -35,16 +35,16 @@ from ackproof_reference.metadata import NO_LEADER
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _SEQ_BITS: Final = 40
-_REMOVED: Final = [number for number, anomaly in enumerate(LOSSES) if anomaly in REMOVED]
+_REMOVED: Final = [number for number, anomaly in enumerate(REPLAYED) if anomaly in REMOVED]
 
 
 @dataclass(frozen=True)
 class AckedRows:
     """Acknowledged records of one partition, a column per field.
 
-    `offset`: -1 if the acknowledgement had none (acks=0). `found`: index of the audit's class in `LOSSES`, or `PRESENT`
-    if the audit has no such finding on the record. `sent`, `done`: times of the send and the acknowledgement, in ns
-    since the run's start.
+    `offset`: -1 if the acknowledgement had none (acks=0). `found`: index of the audit's class in `REPLAYED`, or
+    `PRESENT` if the audit has no such finding on the record. `sent`, `done`: times of the send and the acknowledgement,
+    in ns since the run's start.
     """
 
     producer: Ints
@@ -125,11 +125,11 @@ def _committed(run: CaseDir, table: pa.Table) -> Bools:
 
 
 def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """Return two parallel arrays about the audit's findings of the classes `LOSSES`: the identities of their records
-    (`identity`), ascending, and the class of each as an index into `LOSSES`."""
+    """Return two parallel arrays about the audit's findings of the classes `REPLAYED`: the identities of their records
+    (`identity`), ascending, and the class of each as an index into `REPLAYED`."""
     keys, kinds = [], []
     if files := run.finding_parts:
-        for number, anomaly in enumerate(LOSSES):
+        for number, anomaly in enumerate(REPLAYED):
             table = storage.read_rows(files, ["producer", "seq"], pc.field("class") == anomaly, FINDINGS)
             producer = table["producer"].to_numpy().astype(np.int64)
             keys.append(identity(producer, table["seq"].to_numpy().astype(np.int64)))

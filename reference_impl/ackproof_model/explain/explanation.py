@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.experiment.promises import may_compact
+from ackproof.rundir.anomalies import REPLAYED
 from ackproof.rundir.model import UnexplainedRecord
 from ackproof.rundir.partition import TopicPartition
 from ackproof_model.explain.epochs import (
@@ -28,7 +29,7 @@ from ackproof_model.explain.epochs import (
 )
 from ackproof_model.explain.eras import Era, PastLife, past_lives, union
 from ackproof_model.explain.intervals import disturbances, intervals, left_unread
-from ackproof_model.replay.account import EXAMPLES, LOSSES, PRESENT, Account
+from ackproof_model.replay.account import EXAMPLES, PRESENT, Account
 from ackproof_model.replay.observed import SLACK_NS, Life, Observed, learns_ns
 
 _EARLY_MS, _LATE_MS = -2, 1
@@ -185,7 +186,7 @@ class _Place:
             code = int(rows.found[at])
             examples.append(
                 UnexplainedRecord(
-                    anomaly="present" if code == PRESENT else LOSSES[code],
+                    anomaly="present" if code == PRESENT else REPLAYED[code],
                     topic=place.topic,
                     partition=place.partition,
                     producer=int(rows.producer[at]),

@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
+from ackproof.rundir.anomalies import MISSING
 from ackproof.rundir.document import Document
 from ackproof.rundir.model import StoryStep
 from ackproof_model.explore import rules_in_words, scope_in_words
-from ackproof_model.predict.answers import EXPLORED, USUAL_STATES, smaller
+from ackproof_model.predict.answers import USUAL_STATES, smaller
 from ackproof_model.predict.cases import rules_name, scope_for
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Scope
@@ -117,7 +118,7 @@ def story_of(case: Case, anomaly: str, max_states: int | None = None) -> tuple[S
     first topic. Models with one broker less (`smaller`) are searched first, then the full model. The counterexample is
     the shortest of the first model that has one. `max_states`: limit of each of these searches; None: the usual limit.
     """
-    if anomaly not in EXPLORED:
+    if anomaly not in MISSING:
         return f"a rule answers for {anomaly}, and no story"
     (topic, *_) = case.experiment.topic_names()
     try:

@@ -24,9 +24,9 @@ from typing import Final, TypeVar
 import ackproof_reference
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
+from ackproof.rundir.anomalies import MISSING
 from ackproof.rundir.document import Document
 from ackproof.rundir.model import Chance, StoryStep
-from ackproof_reference.explore.invariants import LOST, VANISHED
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
@@ -36,8 +36,6 @@ from ackproof_reference.explore.world import world
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-EXPLORED: Final = (LOST, VANISHED)
-"""Anomaly classes of the audit that the search of the model decides."""
 USUAL_STATES: Final = 240_000
 """Distinct states that a prediction of a case or run visits: up to 20 seconds of a core, and 150 MiB."""
 FURTHER_STATES: Final = 1_500_000
@@ -51,12 +49,14 @@ eighths, and the two with few need a few thousand states."""
 class Answer(Document):
     """The answer for one anomaly class in one scope: possible, impossible or unknown.
 
-    The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram.
+    The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram; `ending`
+    is its finding.
     """
 
     chance: Chance
     steps: tuple[StoryStep, ...] = ()
     story: tuple[str, ...] = ()
+    ending: str = ""
     scope: str = ""
     """The scope in which the counterexample was found, as for `ackproof explore --scope`."""
 
@@ -146,7 +146,7 @@ def _key(scope: Scope, bound: int | None) -> str:
     """Return the cache key of a scope's answers. `bound`: limit of states with which they were found. None: they decide
     every class, and so hold for any higher limit too."""
     worlds = [one for one, _ in smaller(scope)]
-    return _key_of(f"{EXPLORED}|{scope!r}|{worlds!r}", bound)
+    return _key_of(f"{MISSING}|{scope!r}|{worlds!r}", bound)
 
 
 def _key_of(question: str, bound: int | None) -> str:
@@ -234,7 +234,7 @@ def _worked_out(scope: Scope, max_states: int) -> Answers:
     found: dict[str, Answer] = {}
     spent, exhausted = 0, True
     for one, before in (*smaller(scope), (scope, "")):
-        wanted = frozenset(EXPLORED) - found.keys()
+        wanted = frozenset(MISSING) - found.keys()
         if not wanted:
             continue
         search = Search(world(one), wanted)
@@ -248,12 +248,13 @@ def _worked_out(scope: Scope, max_states: int) -> Answers:
                 chance=Chance.POSSIBLE,
                 steps=tuple(steps_of(way)),
                 story=(*((f"({before})",) if before else ()), *lines),
+                ending=f"{finding.kind}: {finding.text}",
                 scope=described(one),
             )
         exhausted = search.exhausted or search.satisfied
     otherwise = Answer(chance=Chance.IMPOSSIBLE if exhausted else Chance.UNKNOWN, scope=described(scope))
     return Answers(
-        classes={kind: found.get(kind, otherwise) for kind in EXPLORED},
+        classes={kind: found.get(kind, otherwise) for kind in MISSING},
         states=spent,
         exhausted=exhausted,
         bound=max_states,

@@ -18,13 +18,13 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import Promises
 from ackproof.judge.oracle import add_settings
+from ackproof.rundir.anomalies import MISSING, PREDICTED_WITH
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, read_timeline
 from ackproof_model.predict.answers import (
-    EXPLORED,
     FURTHER_STATES,
     USUAL_STATES,
     Answer,
@@ -36,13 +36,6 @@ from ackproof_model.predict.cases import CaseBudget, rules_name, scope_for
 from ackproof_model.predict.groups import predict_groups
 from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
-FOLLOWS: Final = {
-    # A leader without the record gives its offset to the next one.
-    "lost": "overwritten",
-    # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
-    "vanished": "conflict",
-}
-"""Anomaly classes that the search does not cover, by the searched class that decides them."""
 GROUP_STATES: Final = 8_000
 """Distinct states of a consumer group's worlds that a prediction of a run visits: up to a second of a core."""
 FURTHER_GROUP_STATES: Final = 60_000
@@ -228,16 +221,21 @@ def _of_rot(
 
 
 def _rotted_classes(place: TopicPartition, why: str, said: Answers | None) -> Iterator[PredictedClass]:
-    for explored in EXPLORED:
+    for explored in MISSING:
         one = PredictedClass(
-            anomaly=explored, chance=Chance.UNKNOWN, why=why, explored=False, partitions=(str(place),)
+            anomaly=explored,
+            chance=Chance.UNKNOWN,
+            why=why,
+            explored=False,
+            by_settings=False,
+            partitions=(str(place),),
         )
         if said is not None and (answer := said.classes[explored]).chance is Chance.POSSIBLE:
             possible = f"{why}, as a loss of power does: {_why(answer, said, answer.scope)}"
-            told = {"story": answer.story, "steps": answer.steps, "explored": True}
+            told = {"story": answer.story, "ending": answer.ending, "steps": answer.steps, "explored": True}
             one = one.model_copy(update={"chance": Chance.POSSIBLE, "why": possible, **told})
         yield one
-        yield one.model_copy(update={"anomaly": FOLLOWS[explored]})
+        yield one.model_copy(update={"anomaly": PREDICTED_WITH[explored]})
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
@@ -248,19 +246,22 @@ def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBud
 
 
 def _classes(said: Answers, scope: str, breaks: bool) -> Iterator[PredictedClass]:
-    for anomaly in EXPLORED:
+    for anomaly in MISSING:
         answer = said.classes[anomaly]
         one = PredictedClass(
             anomaly=anomaly,
             chance=answer.chance,
             why=_why(answer, said, scope),
+            by_settings=False,
             story=answer.story,
+            ending=answer.ending,
             steps=answer.steps,
         )
         if anomaly == "lost" and breaks and one.chance is not Chance.POSSIBLE:
-            one = PredictedClass(anomaly=anomaly, chance=Chance.POSSIBLE, why=_UNACKNOWLEDGED, explored=False)
+            update = {"chance": Chance.POSSIBLE, "why": _UNACKNOWLEDGED, "explored": False}
+            one = one.model_copy(update=update)
         yield one
-        yield one.model_copy(update={"anomaly": FOLLOWS[anomaly], "why": f"as {anomaly}: {one.why}"})
+        yield one.model_copy(update={"anomaly": PREDICTED_WITH[anomaly], "why": f"as {anomaly}: {one.why}"})
 
 
 def _why(answer: Answer, said: Answers, scope: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ackproof.rundir.anomalies import REMOVED
+from ackproof.rundir.anomalies import REPLAYED
 from ackproof.rundir.model import (
     ClassExplained,
     ConformanceFile,
@@ -174,8 +174,6 @@ def state_of(metadata: Metadata) -> str:
     return f"{plain(metadata.partition)}; {brokers}"
 
 
-LOSSES: Final = ("lost", "displaced", *REMOVED)
-"""Classes of the audit in which an acknowledged record is not at its acknowledged offset."""
 PRESENT: Final = -1
 EXAMPLES: Final = 20
 _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_replayed", "deleted")
@@ -212,10 +210,10 @@ class Account:
     def count(self, what: str, found: npt.NDArray[np.int8]) -> None:
         """Add rows to the numbers of records in `conformance.json`, by class.
 
-        `what`: field of `ClassExplained`, such as `explained`. `found`: class of each row, as an index into `LOSSES`;
+        `what`: field of `ClassExplained`, such as `explained`. `found`: class of each row, as an index into `REPLAYED`;
         rows with `PRESENT` are not counted.
         """
-        for number, anomaly in enumerate(LOSSES):
+        for number, anomaly in enumerate(REPLAYED):
             self.counts[anomaly, what] += int((found == number).sum())
 
     def file(self) -> ConformanceFile:
@@ -232,7 +230,7 @@ class Account:
             deletions=tuple(self.deletions),
             classes=tuple(
                 ClassExplained(anomaly=anomaly, **{what: self.counts[anomaly, what] for what in _COUNTED})
-                for anomaly in LOSSES
+                for anomaly in REPLAYED
             ),
             must_be_gone=self.must_be_gone,
             either_way=self.either_way,

@@ -206,7 +206,7 @@ def test_a_process_that_does_not_start_leaves_no_descriptor(
         raise error
 
     monkeypatch.setattr(instances, fails, fail)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(raised):
         instances.start_process(
             ["program"],
@@ -218,4 +218,4 @@ def test_a_process_that_does_not_start_leaves_no_descriptor(
             what="client p0",
             hidden="secret",
         )
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

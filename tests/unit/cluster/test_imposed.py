@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from ackproof.network.addresses import Address
-from ackproof.network.mesh import Cut, Link
+from ackproof.network.mesh import Cut, Delay, Imposed, Link
 from ackproof.network.meshes import MeshWiring, ProxyMesh
-from ackproof.network.toxiproxy import ProxyRoute
+from ackproof.network.toxiproxy import ProxyRoute, Toxic
 
 LINK = Link(2, 1)
 
@@ -19,7 +19,10 @@ class Api:
     """One proxy, which is as open as it was told to be."""
 
     def __init__(self) -> None:
-        self.seen = SimpleNamespace(name="2-1", enabled=True, toxics=())
+        self.seen = SimpleNamespace(name="2-1", enabled=True, toxics=[])
+
+    def add_toxic(self, name: str, toxic: Toxic) -> None:
+        self.seen.toxics.append(toxic)
 
     def proxy(self, name: str) -> SimpleNamespace:
         return self.seen
@@ -37,10 +40,30 @@ def test_a_cut_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mesh.imposed(LINK) == ()
     mesh.impose("fault-1", LINK, Cut())
     mesh.impose("fault-1002", LINK, Cut())
-    assert mesh.imposed(LINK) == ("fault-1 closed 2-1", "fault-1002 closed 2-1")
+    assert mesh.imposed(LINK) == (
+        Imposed("fault-1", "fault-1 closed 2-1"),
+        Imposed("fault-1002", "fault-1002 closed 2-1"),
+    )
     mesh.lift("fault-1", LINK)
-    assert mesh.imposed(LINK) == ("fault-1002 closed 2-1",)
+    assert mesh.imposed(LINK) == (Imposed("fault-1002", "fault-1002 closed 2-1"),)
     mesh.lift("fault-1002", LINK)
     assert mesh.imposed(LINK) == ()
     api.seen.enabled = False  # by nobody of ours
-    assert mesh.imposed(LINK) == ("2-1 is closed",)
+    assert mesh.imposed(LINK) == (Imposed("", "2-1 is closed"),)
+
+
+def test_toxics_and_packet_rules_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that leads a link to its proxy is nobody's, and one of another link is not on this one."""
+    api = Api()
+    way = ProxyRoute("2-1", Address("127.0.0.1", 1), Address("127.0.0.1", 2))
+    server = cast(Any, SimpleNamespace(api=api))
+    mesh = ProxyMesh(MeshWiring(server, {LINK: (way,)}, cast(Any, None), "t"))
+    marks = (f"fault-1 {LINK}", f"relay {LINK}", "fault-2 1→2")
+    monkeypatch.setattr(mesh, "_rules", lambda link: SimpleNamespace(marks=lambda: marks))
+    mesh.impose("fault-1002", LINK, Delay(0.1))
+    assert mesh.imposed(LINK) == (
+        Imposed("fault-1", f"fault-1 {LINK}"),
+        Imposed("", f"relay {LINK}"),
+        Imposed("fault-1002", "fault-1002-latency-upstream on 2-1"),
+        Imposed("fault-1002", "fault-1002-latency-downstream on 2-1"),
+    )

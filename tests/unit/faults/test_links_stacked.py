@@ -11,7 +11,7 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import Grip
 from ackproof.faults.links import injection as links
-from ackproof.network.mesh import Cut, Delay, Effect, Link, LinkError, SlowClose, Throttle
+from ackproof.network.mesh import Cut, Delay, Effect, Imposed, Link, LinkError, SlowClose, Throttle
 from fake_links import Ground, spec_of
 
 LINK = "follower(t/0) -> leader(t/0)"
@@ -102,7 +102,7 @@ def test_what_hinders_a_look_may_end_between_two_looks_at_it(
     mesh, there = ground.mesh, ground.mesh.imposed
     mesh.impose("fault-12", Link(2, 1), Cut())
 
-    def ends_after_a_look(link: Link) -> tuple[str, ...]:
+    def ends_after_a_look(link: Link) -> tuple[Imposed, ...]:
         seen = there(link)
         mesh.lift("fault-12", link)
         return seen
@@ -175,7 +175,7 @@ def test_a_cut_of_a_link_that_flaps_is_confirmed_though_it_was_down_at_each_look
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flapping effect is on the link at one look, and not at the next."""
-    flaps = iter([(), ("fault-9",), ()])
+    flaps = iter([(), (Imposed("fault-9", "fault-9"),), ()])
     monkeypatch.setattr(ground.mesh, "imposed", lambda link: next(flaps, ()))
     ground.mesh.broken = {Link(2, 1)}
     injection = ground.injection(spec_of("cut", link=LINK))

@@ -10,11 +10,11 @@ import pytest
 
 from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
 from ackproof.experiment.spec import attached_topic
-from ackproof.judge.repeats import discount_starved, judged
+from ackproof.judge.repeats import _lacking, discount_starved, judged
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats
+from ackproof.rundir.batch import BatchCase, BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import ClaimJudged, ClaimShowing, ClaimVerdict, OpenAttempt
@@ -201,6 +201,18 @@ def test_who_is_starved_acknowledges_less_and_not_more() -> None:
     ):
         found = discount_starved(entry, parse_ask(name).quantity, Value.exactly(5))
         assert (found.low, found.high) == (low, high), name
+        assert found.starved is (name != "lost")
+
+
+@pytest.mark.parametrize(("starved", "number"), [(True, False), (False, True)])
+def test_a_flag_says_that_a_machine_was_starved_and_not_the_reason(starved: bool, number: bool) -> None:
+    value = RepeatValue(case="c#1", low=0.0, high=1.0, why="the machine was starved", starved=starved)
+    expected = OverRepeats(
+        quantity="latency(p95)", demand="", unit="s", cells=("c",), repeats=1, confidence=0.9
+    )
+    assert list(_lacking(expected, [[value]], measure=True)) == (
+        [] if number else ["c#1 has no number: the machine was starved"]
+    )
 
 
 def test_on_somebody_elses_cluster_topics_have_other_names(make_run: MakeRun, tmp_path: Path) -> None:

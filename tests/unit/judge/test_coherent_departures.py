@@ -18,6 +18,7 @@ from ackproof.judge.written import not_as_written
 from ackproof.rundir.documents import AuditFile, Client
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.metadata import TopicCreated, write_metadata
+from ackproof.rundir.outcome import Says
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.payload import UNKNOWN_CONTENT
 from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
@@ -81,12 +82,13 @@ def test_a_client_ends_once_and_leaves_what_such_an_end_leaves(
     assert texts(clients.check_departures(replace(facts, events=facts.events[:-1]))) == []
 
 
-def _killing(facts: Facts, did: str, ended_s: float, *, failed: bool = False) -> Facts:
+def _killing(facts: Facts, killed: dict[str, int] | None, ended_s: float, *, failed: bool = False) -> Facts:
     fault = KillClient(
         number=1, trigger=facts.case.faults[0].trigger, client=ClientSelector.parse("producer(0)")
     )
     experiment = facts.case.experiment.model_copy(update={"faults": (fault,)})
-    says = FaultFailed(reason="x") if failed else FaultConfirmed(did=did, witness="/proc")
+    done = FaultConfirmed(did="SIGKILL to p0 (pid 5)", witness="/proc", killed=killed)
+    says = FaultFailed(reason="x") if failed else done
     facts = _course(
         facts,
         BORN,
@@ -100,21 +102,29 @@ def _killing(facts: Facts, did: str, ended_s: float, *, failed: bool = False) ->
 
 
 @pytest.mark.parametrize(
-    ("did", "ended_s", "failed", "words"),
+    ("killed", "ended_s", "failed", "words"),
     [
-        ("SIGKILL to p0 (pid 5), 7 sends without an outcome", 1.2, False, []),
-        ("SIGKILL to p0 (pid 6)", 1.2, False, ["killed pid 6 for client p0, which was started as [5]"]),
-        ("SIGKILL to p0 (pid 5)", 1.6, False, ["client p0, which it killed, did not end then"]),
-        ("SIGKILL to p0 (pid 5)", 0.9, False, ["client p0, which it killed, did not end then"]),
-        ("SIGKILL", 1.2, False, ["does not say whom it killed: SIGKILL", "client p0, and no fault says so"]),
-        ("", 1.2, True, []),
+        ({"p0": 5}, 1.2, False, []),
+        ({"p0": 6}, 1.2, False, ["killed pid 6 for client p0, which was started as [5]"]),
+        ({"p0": 5}, 1.6, False, ["client p0, which it killed, did not end then"]),
+        ({"p0": 5}, 0.9, False, ["client p0, which it killed, did not end then"]),
+        ({}, 1.2, False, ["does not say whom it killed: SIGKILL to p0", "client p0, and no fault says so"]),
+        ({"p0": 5}, 1.2, True, []),
     ],
 )
 def test_whom_a_fault_killed_ended_then(
-    facts: Facts, did: str, ended_s: float, failed: bool, words: list[str]
+    facts: Facts, killed: dict[str, int], ended_s: float, failed: bool, words: list[str]
 ) -> None:
-    found = texts(clients.check_departures(_killing(facts, did, ended_s, failed=failed)))
+    found = texts(clients.check_departures(_killing(facts, killed, ended_s, failed=failed)))
     assert [word in text for word, text in zip(words, found, strict=True)] == [True] * len(words), found
+
+
+@pytest.mark.parametrize("ended_s", [1.2, 1.6])
+def test_a_timeline_that_does_not_state_whom_a_fault_killed_contradicts_nothing(
+    facts: Facts, ended_s: float
+) -> None:
+    (one,) = clients.check_departures(_killing(facts, None, ended_s))
+    assert one.kind is Says.NOT_JUDGED and "which its timeline does not state" in one.text
 
 
 # -- copies of a batch ------------------------------------------------------------------------------------------------

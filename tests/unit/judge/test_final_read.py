@@ -66,7 +66,7 @@ def opinions(
         replicas_of={place: replicas},
         final_rows=SimpleNamespace(read_partition=lambda _: pa.table({"offset": pa.array(read, pa.int64())})),
     )
-    return list(final_read.check_final_read(cast(Facts, facts)))
+    return list(final_read.check_read_completeness(cast(Facts, facts)))
 
 
 def test_a_marker_in_every_log_took_what_was_read_there() -> None:

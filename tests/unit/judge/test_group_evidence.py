@@ -17,7 +17,7 @@ from ackproof.experiment.group_promises import (
     find_promise,
 )
 from ackproof.judge.checks.groups import check_group_offsets, check_groups
-from ackproof.judge.coherence.groups import check_groups as check_coherence
+from ackproof.judge.coherence.groups import check_group_members
 from ackproof.judge.facts import Facts
 from ackproof.judge.groups import judge_class, opinions_on_groups
 from ackproof.judge.liveness import judge_liveness
@@ -41,7 +41,7 @@ from written_group import LOG_PARTITION, START, TOPIC
 
 
 def said(facts: Facts, says: Says) -> list[str]:
-    checks = (check_groups, check_group_offsets, check_coherence)
+    checks = (check_groups, check_group_offsets, check_group_members)
     return [one.text for check in checks for one in check(facts) if one.kind is says]
 
 

@@ -338,12 +338,14 @@ def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: M
     def said(*classes: PredictedClass) -> Ruling:
         return ruling(PredictionFile(classes=classes), "lost", "orders", promises, ())
 
-    def possible(why: str, *, explored: bool) -> PredictedClass:
-        return PredictedClass(anomaly="lost", chance=Chance.POSSIBLE, why=why, explored=explored)
+    def possible(why: str, **more: bool) -> PredictedClass:
+        return PredictedClass(anomaly="lost", chance=Chance.POSSIBLE, why=why, **more)
 
     assert usual.chance is Chance.IMPOSSIBLE
     assert said() == said(possible(usual.why, explored=False)) == usual
-    for found in (possible(usual.why, explored=True), possible("another", explored=False)):
+    assert said(possible("in other words", explored=False, by_settings=True)) == usual
+    rule_made = possible(usual.why, explored=False, by_settings=False)
+    for found in (possible(usual.why, explored=True), possible("another", explored=False), rule_made):
         assert said(found).chance is Chance.POSSIBLE
 
 

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from ackproof.judge.checks.windows import check_windows
+from ackproof.judge.verdict import COHERENCE, SEALED_COHERENCE, Check, check_name
 from ackproof.rundir.documents import JudgedOpinion, VerdictFile
 from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.outcome import Verdict
@@ -46,7 +48,8 @@ def _lack(check: str, text: str, **more: Any) -> JudgedOpinion:
         (_lack("final read", "half of it"), "The final read is complete"),
         (_lack("faults", "never healed", subject="fault 2"), "Fault 2 bit and healed: cut"),
         (_lack("acks", "orders/0 has none"), "Acks before the first fault and after the last healing"),
-        (_lack("rows", "two rows differ"), "The files of the run agree with each other"),
+        (_lack("read completeness", "a part of it"), "The final read is complete"),
+        (_lack("high watermarks", "two answers of Kafka differ"), "What else the judge asked for"),
         (_lack("logs", "no log"), "The logs on disk agree with the final read"),
         (_lack("a new check", "something"), "What else the judge asked for"),
     ],
@@ -64,6 +67,17 @@ def test_contradictions_are_shown_and_agreement_is_not_a_lack() -> None:
     found = _standings(agrees, odd)
     assert found["The files of the run agree with each other"] == (Standing.LACKING, "they differ")
     assert found["The logs on disk agree with the final read"][0] is Standing.THERE
+
+
+@pytest.mark.parametrize("check", [*COHERENCE, *SEALED_COHERENCE, check_windows], ids=check_name)
+def test_every_contradiction_denies_that_the_files_agree(check: Check) -> None:
+    """Its row holds all of them, also one that a row above shows, and no other row repeats what only it shows."""
+    odd = JudgedOpinion(check=check_name(check), kind="contradicts", text="they differ", subject="fault 2")
+    found = _standings(odd)
+    assert found["The files of the run agree with each other"] == (Standing.LACKING, "they differ")
+    assert "What else the judge asked for" not in found
+    faulty = found["Fault 2 bit and healed: cut"][0] is Standing.LACKING
+    assert faulty is (check_name(check) in ("lives", "scripts", "targets"))
 
 
 def test_without_opinions_only_what_files_lack_is_said() -> None:

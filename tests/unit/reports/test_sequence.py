@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from ackproof.rundir.model import StoryStep
+from ackproof.rundir.model import Chance, PredictedClass, PredictionFile, StoryStep
+from ackproof_reports.reference import stories_of
 from ackproof_reports.story import MAX_STEPS, WIDTH, Tale, explored_title, sequence, story_page
 
 STEPS = (
@@ -17,6 +20,18 @@ STEPS = (
 
 
 LOST = "lost (acknowledged, and not there)"
+
+
+@pytest.mark.parametrize(("ending", "drawn"), [("lost: ✗ 0 is gone", "✗ lost: ✗ 0 is gone"), ("", "✗ lost")])
+def test_the_finding_ends_the_drawing(ending: str, drawn: str) -> None:
+    """Files of older versions do not state it: then the names of the classes stand there."""
+    found = PredictedClass(
+        anomaly="lost", chance=Chance.POSSIBLE, why="w", story=("1. s", "✗  old"), steps=STEPS, ending=ending
+    )
+    fact: Any = SimpleNamespace(title="c", case=SimpleNamespace(prediction=PredictionFile(classes=(found,))))
+    (((story,),),) = (stories_of([fact]),)
+    texts = ElementTree.fromstring(str(story.drawing)).iter("text")
+    assert [text.text for text in texts if text.get("class") == "ending"] == [drawn]
 
 
 def test_each_actor_has_a_lane_and_each_step_its_place_below_the_last() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from ackproof.rundir.anomalies import TABLE, Anomaly, count_text, gravity, markdown
-from ackproof.rundir.anomaly_terms import Concern
+from ackproof.experiment.evidence import Liveness
+from ackproof.rundir.anomalies import LIVENESS, PREDICTED_WITH, TABLE, Anomaly, count_text, gravity, markdown
+from ackproof.rundir.anomaly_terms import Concern, RuledBy
 from ackproof.rundir.schema import FINDINGS
 
 DOCS = Path(__file__).parents[3] / "docs" / "anomalies.md"
@@ -29,6 +31,18 @@ def test_a_finding_names_columns_that_findings_have() -> None:
 
 def test_a_class_that_proves_itself_breaks_a_promise() -> None:
     assert not [row.name for row in TABLE.values() if row.proves and row.concern is Concern.NOTHING]
+
+
+def test_an_experiment_bounds_the_recovery_of_each_class_of_liveness() -> None:
+    assert sorted(get_args(Liveness)) == sorted(LIVENESS)
+
+
+def test_the_model_searches_for_classes_of_loss_and_for_no_other() -> None:
+    """What it searches for is decided by itself, and each other class of loss by one of these, or by its settings."""
+    assert PREDICTED_WITH == {"lost": "overwritten", "vanished": "conflict"}
+    decided = {*PREDICTED_WITH, *PREDICTED_WITH.values()}
+    loss = {row.name for row in TABLE.values() if row.ruled_by is RuledBy.LOSS}
+    assert decided == {name for name in loss if not TABLE[name].transactional}
 
 
 def test_the_gravest_are_told_first_and_information_last() -> None:

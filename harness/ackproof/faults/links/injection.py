@@ -9,7 +9,6 @@ have worked before, or be silent because of another fault.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,12 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.faults.context import FREE_WITHIN_S, FaultContext
 from ackproof.faults.injection import Aim, Injection, injects
 from ackproof.faults.links.spec import SILENT, LinkFault, LinkObservation, look_for_silence, names
-from ackproof.network.mesh import CLIENTS, Link, LinkError, Mesh
+from ackproof.network.mesh import CLIENTS, Imposed, Link, LinkError, Mesh
 from ackproof.network.probe import Traffic
 from ackproof.rundir.timeline import fault_name
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
-_OWNER: Final = re.compile(r"fault-(\d+)")
 AT_ONCE: Final = 8
 """Number of links that are probed in parallel."""
 T = TypeVar("T")
@@ -47,11 +45,11 @@ class LinksInjection(Injection[LinksT]):
         self.mesh: Mesh = mesh
         self.links = fault.links_there(aim.numbers, context.cluster.spec)
         self.effect = fault.effect()
-        self._owner = f"fault-{fault.number}"
+        self._owner = _owner_name(fault.number)
         self._before: dict[Link, LinkObservation] = {}
         self._unobserved: dict[Link, str] = {}
         self._vouched: list[Link] = []
-        self._below: dict[Link, frozenset[str]] = {}
+        self._below: dict[Link, frozenset[Imposed]] = {}
         self._silent: dict[Link, Traffic] = {}
         self._bitten: tuple[Link, ...] = ()
 
@@ -180,8 +178,8 @@ class LinksInjection(Injection[LinksT]):
         is coming back."""
         if self._holding_faults(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
             return True
-        others = map(_OWNER.match, self._others(link))
-        return any(other and not self.holds.is_over(int(other[1])) for other in others)
+        over = {"", *map(_owner_name, self.holds.over)}
+        return any(other.owner not in over for other in self._others(link))
 
     def _excuses(self, links: Iterable[Link]) -> str:
         return "; ".join(f"{link} {self._excuse(link)}" for link in links)
@@ -257,7 +255,7 @@ class LinksInjection(Injection[LinksT]):
         """Return in words why a link cannot be judged now; '' if it can. One reason is that an end does not run, or is
         coming back. Another is an effect that another fault has put on the link since this fault began. For a link that
         was silent before, the effects from before count too."""
-        below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
+        below = frozenset[Imposed]() if link in self._vouched else self._below.get(link, frozenset())
         return self._is_away(link) or _broken_by(self._others(link) - below)
 
     def _is_away(self, link: Link) -> str:
@@ -266,9 +264,8 @@ class LinksInjection(Injection[LinksT]):
         back = (end for end in link if end != CLIENTS and self._is_coming_back(end))
         return next((f"(node {end} was started again a moment ago)" for end in back), "")
 
-    def _others(self, link: Link) -> frozenset[str]:
-        own = (f"{self._owner}-", f"{self._owner} ")
-        return frozenset(words for words in self.mesh.imposed(link) if not f"{words} ".startswith(own))
+    def _others(self, link: Link) -> frozenset[Imposed]:
+        return frozenset(one for one in self.mesh.imposed(link) if one.owner != self._owner)
 
     def _is_coming_back(self, end: int) -> bool:
         if not self.holds.returns(end):
@@ -370,5 +367,9 @@ def describe_looks(looks: Mapping[Link, LinkObservation]) -> str:
     return "".join(f"; {link} until then: {look}" for link, look in looks.items())
 
 
-def _broken_by(others: Iterable[str]) -> str:
-    return f"(broken already: {', '.join(sorted(others))})" if others else ""
+def _broken_by(others: Iterable[Imposed]) -> str:
+    return f"(broken already: {', '.join(sorted(other.text for other in others))})" if others else ""
+
+
+def _owner_name(fault: int) -> str:
+    return f"fault-{fault}"

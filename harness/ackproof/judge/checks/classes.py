@@ -83,14 +83,14 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
         else:
             said = _strictest_ruling(facts, anomaly, count, rulings, topics, apart)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
-            why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
+            why = f"possible, not seen: {said.why}" if not_seen else said.text
             if anomaly in REMOVED and count:
                 why = facts.why_removed(anomaly) or why
             one = ClassJudgement(
                 anomaly=anomaly,
                 count=count,
                 forbidden=said.forbidden,
-                why=f"possible, not seen: {why}" if not_seen else why,
+                why=why,
                 predicted=said.predicted or "",
             )
         if one.forbidden and count and TABLE[anomaly].concern is Concern.TRANSACTIONS:
@@ -181,7 +181,7 @@ def _forbidden(
     """Return the judgement of a class that some topics forbid (`forbidden`). It is forbidden if a finding may be on a
     topic that does not permit it, and no excuse covers it. `first`: the ruling of the first of these topics."""
     against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
-    why = first.why
+    why = first.text
     excuses = _excuses(facts, anomaly, first, forbidden.values()) if first.excuses and against else {}
     excused = min(sum(excuses.values()), against)
     against -= excused
@@ -289,8 +289,8 @@ def ruling(
     prediction decides if it says possible or impossible.
 
     If there is no prediction, the settings decide, and `expects` can only make the ruling unknown. It does so if it has
-    a bound on the class, unless the settings forbid the class and no bound demands a finding. A prediction that only
-    repeats the reason of the settings, without a search, counts as none.
+    a bound on the class, unless the settings forbid the class and no bound demands a finding. A prediction that the
+    settings alone made counts as none.
 
     If the prediction is unknown, so is the ruling, with one exception. The class is forbidden if a search made the
     prediction (`explored`), the settings forbid the class, and no bound demands a finding.
@@ -301,7 +301,7 @@ def ruling(
     bounds = [expect.bounds[anomaly] for expect in expects if anomaly in expect.bounds]
     demanded = any(bound.lowest > 0 for bound in bounds)
     found = prediction.find_class(anomaly, topic)
-    if found is None or (not found.explored and found.why == usual.why):
+    if found is None or _is_by_settings(found, usual):
         if not bounds or (usual.chance is Chance.IMPOSSIBLE and not demanded):
             return usual
         return Ruling(Chance.UNKNOWN, "the experiment's expectation decides; there is no prediction")
@@ -309,10 +309,18 @@ def ruling(
         cause = usual.why if usual.chance is not Chance.IMPOSSIBLE else "the observed faults permit it"
         return Ruling(found.chance, f"{cause} (model: {len(found.story)}-step counterexample)", found.chance)
     if found.chance is not Chance.UNKNOWN:
-        return Ruling(found.chance, f"predicted {found.chance}: {found.why}", found.chance)
+        return Ruling(found.chance, found.why, found.chance, lead=f"predicted {found.chance}: ")
     if usual.chance is Chance.IMPOSSIBLE and not demanded and found.explored:
         return Ruling(usual.chance, f"{usual.why}; no way to it was found: {found.why}", found.chance)
     return Ruling(Chance.UNKNOWN, f"the prediction is unknown: {found.why}", found.chance)
+
+
+def _is_by_settings(found: PredictedClass, usual: Ruling) -> bool:
+    """Return True if the settings alone made the prediction; in a file that does not record it, if a rule made it for
+    the same reason."""
+    if found.by_settings is None:
+        return not found.explored and found.why == usual.why
+    return found.by_settings
 
 
 def unappended(facts: Facts) -> str:

@@ -15,7 +15,7 @@ from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.partition import TopicPartition
 
 
-def check_final_read(facts: Facts) -> Iterator[Opinion]:
+def check_read_completeness(facts: Facts) -> Iterator[Opinion]:
     """Yield `lacks` opinions (evidence is missing): if there was no final read, or a partition has none at
     read_committed although producers use transactions; if the read is incomplete or lacks partitions; if the cluster or
     a client was still recovering when it began (`RecoveryFile.undecided`; not with `evidence.isr_size`); if a reader's

@@ -25,7 +25,7 @@ from ackproof.rundir.lifelines import KILLED
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES_BIN_NS
-from ackproof.rundir.timeline import ClientEnded, EventKind
+from ackproof.rundir.timeline import ClientEnded
 
 
 def check_audit(facts: Facts) -> Iterator[Opinion]:
@@ -90,8 +90,8 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
     It is not required of a partition that had not recovered by the end of the run, or that had fewer running replicas
     than min.insync.replicas (`liveness.blocked`). Nothing is yielded if no fault was requested.
     """
-    asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
-    healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
+    asked = [life.asked for life in facts.faults.values()]
+    healed = [life.recovered for life in facts.faults.values() if life.recovered is not None]
     if not asked:
         return
     first, bins = min(asked), _acked_bins(facts.run.series)

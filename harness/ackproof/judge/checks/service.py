@@ -24,7 +24,7 @@ from ackproof.judge.service import (
     regressed,
     unwritten,
 )
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import MISSING, PREDICTED_WITH, Anomaly
 from ackproof.rundir.model import Chance
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.service import ServiceFile
@@ -40,7 +40,6 @@ _UNTOLD: Final = {
 }
 """What is not judged, by the level that a service reached with its events (docs/clients.md). At a level, the
 lines of all higher levels hold too."""
-_REMOVED: Final = (Anomaly.LOST, Anomaly.OVERWRITTEN, Anomaly.VANISHED, Anomaly.CONFLICT, Anomaly.DELETED)
 
 
 def check_service(facts: Facts) -> Iterator[Opinion]:
@@ -191,7 +190,8 @@ def why_unread(facts: Facts, topic: str) -> str:
     loss = facts.prediction.find_class(Anomaly.LOST, topic)
     if promises.acks == "all" and loss is not None and loss.chance is Chance.POSSIBLE:
         return "under these faults Kafka may lose acknowledged records"
-    if removed := [name for name in _REMOVED if facts.audit.counts.get(name)]:
+    losses = (*MISSING, *PREDICTED_WITH.values(), Anomaly.DELETED)
+    if removed := [name for name in losses if facts.audit.counts.get(name)]:
         return f"the input topic itself shows {', '.join(removed)}"
     return ""
 

@@ -3,7 +3,6 @@ readers covered."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -37,8 +36,6 @@ _PHASES: Final = {
 }
 _CLEAN: Final = frozenset({EXIT_CLEAN, EXIT_RESET})
 _UNCONFIRMED: Final = frozenset({EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})
-_KILLED_IN_WORDS: Final = re.compile(r"\b([pr][0-9]+) \(pid ([0-9]+)\)")
-"""Pattern of a killed client in timelines of older versions, which have no field `killed`."""
 _HOLE_NS: Final = 5_000_000_000
 _BEHIND_NS: Final = 10_000_000_000
 """Lag above which a live reader has stood still. A healthy reader is milliseconds behind."""
@@ -202,7 +199,7 @@ def check_departures(facts: Facts) -> Iterator[Opinion]:
     for client in facts.clients:
         if client.kind not in ("final", "member"):  # `judge.checks.groups` says how members ended
             yield from map(contradicts, _departure(facts, client))
-    yield from map(contradicts, _kills(facts))
+    yield from _kills(facts)
 
 
 def _departure(facts: Facts, client: Client) -> Iterator[str]:
@@ -229,14 +226,16 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
             yield f"{name}, which is after a fatal error, and the timeline has none"
 
 
-def _kills(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each contradiction about kills of clients by faults (services excepted).
+def _kills(facts: Facts) -> Iterator[Opinion]:
+    """Yield a `contradicts` opinion for each contradiction about kills of clients by faults (services excepted), and
+    `not judged` for each kill whose victims the timeline does not name, as timelines of older versions do not.
 
     A confirmed kill must name the clients that it killed. Each of them must have been started with the pid that was
-    killed, and must have ended between the request of the kill and its confirmation. If no kill failed or missed, each
-    client that case.json calls killed must be named by a kill.
+    killed, and must have ended between the request of the kill and its confirmation. If no kill failed or missed, and
+    each states its victims, each client that case.json calls killed must be named by a kill.
     """
     named: set[str] = set()
+    unstated = False
     kills = _client_kills(facts)
     for fault in kills:
         confirmed = facts.lifelines.fault_event(fault.number, FaultConfirmed)
@@ -246,21 +245,25 @@ def _kills(facts: Facts) -> Iterator[str]:
         asked = facts.lifelines.fault_event(fault.number, FaultAsked) or confirmed
         killed = confirmed.what.killed
         if killed is None:
-            words = _KILLED_IN_WORDS.findall(confirmed.what.did)
-            killed = {client_id: int(pid) for client_id, pid in words}
+            unstated = True
+            yield not_judged(f"{name}: whether whom it killed ended then, which its timeline does not state")
+            continue
         if not killed:
-            yield f"{name}, and does not say whom it killed: {confirmed.what.did or 'nothing'}"
+            yield contradicts(f"{name}, and does not say whom it killed: {confirmed.what.did or 'nothing'}")
         for victim, pid in killed.items():
             named.add(victim)
             life = facts.lifelines.client(victim)
             if life.pids != [pid]:
-                yield f"{name}, and killed pid {pid} for client {victim}, which was started as {life.pids or 'nobody'}"
+                started = f"which was started as {life.pids or 'nobody'}"
+                yield contradicts(f"{name}, and killed pid {pid} for client {victim}, {started}")
             if not any(asked.t_ns <= end.t_ns <= confirmed.t_ns for end in life.ends):
-                yield f"{name}, and client {victim}, which it killed, did not end then"
+                yield contradicts(f"{name}, and client {victim}, which it killed, did not end then")
     unconfirmed = {event.fault for event in facts.events if event.kind in _UNCONFIRMED}
-    for client in facts.clients if not unconfirmed & {fault.number for fault in kills} else ():
+    if unstated or unconfirmed & {fault.number for fault in kills}:
+        return
+    for client in facts.clients:
         if client.killed and client.kind not in ("final", "member") and client.id not in named:
-            yield f"case.json says that a fault killed client {client.id}, and no fault says so"
+            yield contradicts(f"case.json says that a fault killed client {client.id}, and no fault says so")
 
 
 # -- watching -------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ _COMMIT_RULES: Final = {
 }
 
 
-def check_groups(facts: Facts) -> Iterator[Opinion]:
+def check_group_members(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline or its
     own ledgers.
 

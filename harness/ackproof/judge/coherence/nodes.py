@@ -17,7 +17,7 @@ from ackproof.quantities.scrapes import scraped
 from ackproof.rundir.metadata import BrokerRegistered
 from ackproof.rundir.metrics import METRICS
 from ackproof.rundir.observed import ZNODES, BrokerRound, OffsetCommit
-from ackproof.rundir.timeline import FaultRecovered, NodeDied, NodeEnded, NodeStarted, seconds
+from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, seconds
 
 _LATE_NS: Final = 2_000_000_000
 """Greatest delay between the begin of a process and its start event, on a machine that is not starved."""
@@ -76,11 +76,9 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
     does not hold with ZooKeeper: a controller that starts after its brokers finds them all alive.
     """
     ends = [event for event in facts.events if isinstance(event.what, NodeEnded | NodeDied)]
-    back = [
-        (event.t_ns, facts.faults[event.fault or 0].nodes)
-        for event in facts.events
-        if isinstance(event.what, FaultRecovered) and event.fault in facts.faults
-    ]
+    back = sorted(
+        (life.recovered, life.nodes) for life in facts.faults.values() if life.recovered is not None
+    )
     for place, samples in sorted(facts.samples_of.items()) if ends else ():
         if not samples or place.topic in facts.removed:
             continue
