@@ -78,15 +78,15 @@ class CodeAgent(ABC):
             ) from None
 
     def load(self, name: str, rules: str) -> None:
-        """Load `rules`, in Byteman's language, as the script `name`. Raises `FaultNotConfirmed` if the agent does not
-        accept them."""
+        """Load `rules`, in Byteman's language and with a line break at the end, as the script `name`. Raises
+        `FaultNotConfirmed` if the agent does not accept them."""
         answer = self._ask(f"LOAD\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDLOAD\n")
         if "install rule" not in answer or "ERROR" in answer or "EXCEPTION" in answer:
             raise FaultNotConfirmed(f"node {self.node.id} does not take the rule: {_short(answer)}")
 
     def delete(self, name: str, rules: str) -> None:
-        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent still lists
-        a rule of them, or does not answer."""
+        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent does not
+        answer, or if its list of rules still contains the text `name`."""
         answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
         if not answer or name in self.list():
             raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")

@@ -52,8 +52,8 @@ class Complaints(Protocol):
     fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the fields of the
-        cluster."""
+        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the number of brokers
+        and the Kafka release in `cluster`."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
         """Report a problem with the value of a field; if `key` is True, with the name of that field.

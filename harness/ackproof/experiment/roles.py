@@ -264,7 +264,7 @@ class Role:
         """Return the nodes that hold the role, ascending; empty if no node holds it, or a list contains a
         role that no node holds.
 
-        `find` returns the holders of a role that is neither a rack nor a list.
+        `find` returns the holders of a role that is neither a rack nor a list. `racks`: rack of each node that has one.
         """
         each: list[set[int]] = []
         for role in self.roles:
