@@ -62,7 +62,8 @@ class CodeAgent(ABC):
     # -- rules --------------------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed` if it does not answer afterwards."""
+        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed` if it does not answer afterwards,
+        `EngineFailed` if the node's container cannot be reached, and as `byteman_jar` does."""
         if self._ask("VERSION\n"):
             return
         try:
@@ -142,7 +143,8 @@ class CodeAgent(ABC):
 
 
 def installer(java: str, jars: Iterable[str], address: Address, pid: int | None) -> list[str]:
-    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `jars`: Byteman's."""
+    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `java`: the Java launcher.
+    `jars`: paths of Byteman's jars, as that launcher sees them."""
     flags = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars))
     main, (host, port) = "org.jboss.byteman.agent.install.Install", address
     return [java, *flags, main, "-h", host, "-p", str(port), str(pid)]

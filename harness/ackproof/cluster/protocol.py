@@ -196,7 +196,8 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def nodes(self) -> Mapping[int, Node]:
-        """Every node by its id, also those that are down; empty before the start."""
+        """Every node by its id, also those that are down; empty before the start. Of an attached cluster: the brokers
+        that it listed at the start."""
 
     def node(self, node_id: int) -> Node:
         """Return the node with this id. Raises `BadInput` if the cluster has no such node."""
@@ -211,7 +212,8 @@ class Cluster(ABC):
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_broker)
 
     def controllers(self) -> tuple[Node, ...]:
-        """Return the quorum's voters or the ZooKeeper servers, also those that are down, sorted by node id."""
+        """Return the quorum's voters or the ZooKeeper servers, also those that are down, sorted by node id. Empty for
+        an attached cluster."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
 
     @property

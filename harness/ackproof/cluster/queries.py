@@ -120,7 +120,7 @@ def ask_offsets(
     """Return a ListOffsets request for the LATEST or EARLIEST offset (`what`) of each partition.
 
     `replica`: CONSUMER, or DEBUGGING_REPLICA, to which every replica answers with its own log end. With `isolation`
-    READ_COMMITTED the LATEST offset is the last stable one.
+    READ_COMMITTED the LATEST offset is the last stable one, else the high watermark.
     """
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:

@@ -146,8 +146,8 @@ class Members:
 
 @dataclass(frozen=True)
 class Role:
-    """One role, or a list of roles (`parts`). `topic` and `partition` are set for roles of a partition. `node` is set
-    if a node is named, `rack` if a rack is named, `group` for the coordinator of a consumer group."""
+    """Target of a fault: one role, or a list of roles (`parts`). `topic` and `partition` are set for roles of one
+    partition, `node` if a node is named, `rack` if a rack is named, `group` for a consumer group's coordinator."""
 
     kind: RoleKind
     topic: str | None = None

@@ -245,7 +245,7 @@ class AttachedCluster(Cluster):
 
         Where neither the topic nor the cluster in the experiment sets them, min.insync.replicas is 1 and
         unclean.leader.election.enable is false. The topics are written to `attached.json` first. Raises `BadInput` for
-        what Kafka refuses, and if one of the topics exists already, because ackproof writes only to its own topics.
+        topics that are invalid for Kafka or exist already, because ackproof writes only to its own topics.
         Raises `WaitTimeout` if the brokers do not see them in time.
         """
         if there := sorted({place.topic for place in self.topic_state(topics)}):
