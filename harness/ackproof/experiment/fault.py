@@ -258,8 +258,8 @@ class FaultSpec(Spec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the kind's fields for a storm; return them as a file writes them. None: they
-        cannot be drawn, and the storm's `menu` must give them."""
+        """Draw the kind's fields for a storm (a fault that starts randomly chosen faults); return them as a file writes
+        them. None: they cannot be drawn, and the storm's `menu` must give them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
 

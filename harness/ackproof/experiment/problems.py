@@ -246,7 +246,7 @@ class Problem:
         }
 
     def excerpt(self, lines: Sequence[str]) -> str:
-        """Return a line break, the line of the file (at most 100 characters of it) and a caret below the column; '' if
+        """Return a line break, the line of the file (at most 100 characters) and a caret below the column. Return '' if
         the problem is in no line. `lines`: lines of the file."""
         if not 0 < self.line <= len(lines):
             return ""

@@ -147,7 +147,7 @@ class Members:
 @dataclass(frozen=True)
 class Role:
     """Target of a fault: one role, or a list of roles (`parts`). `topic` and `partition` are set for roles of one
-    partition, `node` if a node is named, `rack` if a rack is named, `group` for a consumer group's coordinator."""
+    partition, `node` or `rack` if one is named, `group` for a consumer group's coordinator."""
 
     kind: RoleKind
     topic: str | None = None

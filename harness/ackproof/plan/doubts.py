@@ -168,8 +168,8 @@ def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic:
 
 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
-    """Return the earliest time at which a fault can begin, in seconds after every partition has acknowledged a first
-    record (`at: 0s`)."""
+    """Return the earliest time at which a fault can begin, in seconds after the start of the workload (`at: 0s`, see
+    `experiment.triggers`)."""
     match fault.trigger:
         case TimeTrigger() as trigger:
             return trigger.at

@@ -98,7 +98,7 @@ def may_stand_at(text: str, node: Node) -> bool:
 
 def label_of(node: Node) -> str:
     """Return the text that stands for a value in the name of a case. A build is named by its name or path (`build`
-    without these), a broker file by its path, a client as `java-4.3.1` or by the file name of its program, an
+    without these), a broker file by its path. A client is named as `java-4.3.1` or by the file name of its program, an
     assignment as `1-2-3+2-3-1`."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)

@@ -196,8 +196,11 @@ def _read_faults(found: Problems) -> list[FaultSpec | None]:
 
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
-    """Return the faults that a storm drew, from their `FaultSpec.entry`. `storm`: number of the storm. The k-th fault,
-    from 1, gets the number `storm` × 1000 (`DRAWN_FROM`) + k. Raises `InvalidExperiment` if an entry cannot be read."""
+    """Return the faults that a storm (a fault that starts randomly chosen faults) drew, from their `FaultSpec.entry`.
+
+    `storm`: number of the storm. The k-th fault, from 1, gets the number `storm` × 1000 (`DRAWN_FROM`) + k. Raises
+    `InvalidExperiment` if an entry cannot be read.
+    """
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
     faults = _read_faults(found)
     if found.problems:

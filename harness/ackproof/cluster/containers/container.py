@@ -273,8 +273,8 @@ class ContainerProcess:
 
 
 def is_frozen(pid: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Return True if a process is in a frozen control group (version 1 or 2), as after `docker pause`; False if there
-    is no such process. `proc`, `groups`: folders where the kernel shows processes and control groups."""
+    """Return True if a process is in a frozen control group (version 1 or 2), as after `docker pause`. Return False if
+    there is no such process. `proc`, `groups`: folders where the kernel shows processes and control groups."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
