@@ -85,8 +85,8 @@ def elect(connection: Connection, place: TopicPartition, election: Election) -> 
 def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int] | None]) -> None:
     """Start to move each partition to its replicas in `moves` (broker ids); None cancels the partition's reassignment.
 
-    Raises `Refused` with Kafka's error: NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel. Raises `Unreachable`
-    without a response.
+    Raises `Refused` for the first refused partition, such as NO_REASSIGNMENT_IN_PROGRESS if there is nothing to cancel.
+    Other partitions may be moving then. Raises `Unreachable` without a response.
     """
     rows = [
         (place.topic, [(place.partition, None if replicas is None else list(replicas))])
@@ -160,7 +160,8 @@ def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
 
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
     """Change dynamic settings. `changes`: name and new value, by topic or broker. The value None deletes the setting,
-    and the inherited value applies again. Raises `Refused` for a refused change, `Unreachable` without a response."""
+    and the inherited value applies again. Raises `Refused` for the first topic or broker whose changes are refused;
+    others may be in force then. Raises `Unreachable` without a response."""
     rows = [
         (int(owner.type), owner.name, [(name, int(value is None), value) for name, value in values.items()])
         for owner, values in changes.items()

@@ -55,9 +55,9 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """One node's wall clock. `file`: holds the offset that its JVM adds to the time; `log`: the node's log file.
+    """Sets and reads one node's wall clock. `file`: holds the offset that its JVM adds to the time.
 
-    `address`: the node's listener.
+    `log`: the node's log file. `address`: the node's listener.
     """
 
     file: Path
@@ -94,10 +94,9 @@ class NodeClock:
 
 
 def preload(file: Path, library: Path | None = None) -> dict[str, str]:
-    """Return environment variables that make a JVM add the offset in `file` to its clock. Raises `MissingTool` without
-    a C compiler, `ProvisionFailed` if it cannot compile it.
+    """Return environment variables that make a JVM add the offset in `file` to its clock.
 
     `library`: path of the clock library as that JVM sees it; None: the library on this machine, which is compiled if
-    needed.
+    needed. Then raises `MissingTool` without a C compiler, `ProvisionFailed` if the compilation fails.
     """
     return {"LD_PRELOAD": str(library or clock_library()), "ACKPROOF_CLOCK": str(file)}

@@ -62,7 +62,8 @@ class CodeAgent(ABC):
     # -- rules --------------------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed` if it does not answer afterwards."""
+        """Attach the agent if the node's JVM has none. Raises `FaultNotConfirmed` if it does not answer afterwards,
+        `EngineFailed` if the node's container cannot be reached, and as `byteman_jar` does."""
         if self._ask("VERSION\n"):
             return
         try:
@@ -78,15 +79,15 @@ class CodeAgent(ABC):
             ) from None
 
     def load(self, name: str, rules: str) -> None:
-        """Load `rules`, in Byteman's language, as the script `name`. Raises `FaultNotConfirmed` if the agent does not
-        accept them."""
+        """Load `rules`, in Byteman's language and with a line break at the end, as the script `name`. Raises
+        `FaultNotConfirmed` if the agent does not accept them."""
         answer = self._ask(f"LOAD\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDLOAD\n")
         if "install rule" not in answer or "ERROR" in answer or "EXCEPTION" in answer:
             raise FaultNotConfirmed(f"node {self.node.id} does not take the rule: {_short(answer)}")
 
     def delete(self, name: str, rules: str) -> None:
-        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent still lists
-        a rule of them, or does not answer."""
+        """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent does not
+        answer, or if its list of rules still contains the text `name`."""
         answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
         if not answer or name in self.list():
             raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")
@@ -142,7 +143,8 @@ class CodeAgent(ABC):
 
 
 def installer(java: str, jars: Iterable[str], address: Address, pid: int | None) -> list[str]:
-    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `jars`: Byteman's."""
+    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `java`: the Java launcher.
+    `jars`: paths of Byteman's jars, as that launcher sees them."""
     flags = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars))
     main, (host, port) = "org.jboss.byteman.agent.install.Install", address
     return [java, *flags, main, "-h", host, "-p", str(port), str(pid)]

@@ -70,7 +70,7 @@ def describe_means(need: Need, *, containers: bool = False) -> str:
 @dataclass(frozen=True)
 class Check:
     """Result of one check of this machine. `found`: what was found, in words. `advice`: how to get what is missing;
-    empty if `ok`."""
+    empty if `ok`, or if no remedy is known."""
 
     name: str
     ok: bool
@@ -83,8 +83,9 @@ def doctor(
 ) -> list[Check]:
     """Check everything that a run needs; the last check starts a node and sends it a request.
 
-    `runs`: the folder for run directories, whose free space is checked. Fetches jars and makes archives if they
-    are not in the cache (25 s the first time, 2 s later). A check that fails is in the result, not an exception.
+    `version`: the Kafka release. `runs`: the folder for run directories, whose free space is checked. Fetches jars and
+    makes archives if they are not in the cache (25 s the first time, 2 s later). A check that fails is in the result,
+    not an exception.
     """
     looks: list[tuple[str, str, Callable[[], str]]] = [
         ("Python", "install Python 3.11 or newer", _python),

@@ -27,8 +27,8 @@ class GroupMember:
     """A member of a consumer group as the coordinator knows it.
 
     `client_id`: its setting `client.id`, or the `client.id` of the member from which it took over its
-    `group.instance.id` (`instance`). `protocol`: `classic` or `consumer`, '' unknown. `partitions`: its present
-    assignment; a classic coordinator knows them only in state Stable.
+    `group.instance.id` (`instance`; '' if it has none). `protocol`: `classic` or `consumer`, '' unknown. `partitions`:
+    its present assignment; a classic coordinator knows them only in state Stable.
     """
 
     client_id: str

@@ -49,7 +49,7 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
     If this Java cannot share class data, there are no archives: nodes start slowly, and nothing else changes. Raises
     `BadInput` for an unknown release, or if the build or image is missing. Raises `MissingTool` without mvn, Java or a
     needed container engine, `ProvisionFailed` if a download, a SHA-256 check or an archive fails. Raises `EngineFailed`
-    if the engine fails.
+    if the engine fails, `NodeDied` if a node of that cluster ends by itself, `WaitTimeout` if a step takes too long.
     """
     java = find_java()
     if build.image is None:

@@ -246,7 +246,8 @@ class NodeProcess(Protocol):
         """Node's name in messages, such as `broker-1`."""
 
     def poll(self) -> int | None:
-        """Return the exit status (negative: the signal that ended the process), None while it runs."""
+        """Return the exit status (negative: the signal that ended the process), None while it runs. 255 also if the
+        container engine does not report it."""
 
     def signal(self, number: int) -> bool:
         """Send a signal to the process. Return False if it has already ended."""

@@ -34,7 +34,7 @@ class NodeState(StrEnum):
     RUNNING = "running"
     """It has a process, and not all of its threads are stopped."""
     STOPPED = "stopped"
-    """All its threads are stopped (SIGSTOP)."""
+    """All its threads are stopped (SIGSTOP), or its container is frozen."""
     GONE = "gone"
     """There is no process: it was never started, or has ended."""
 
@@ -196,7 +196,8 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def nodes(self) -> Mapping[int, Node]:
-        """Every node by its id, also those that are down; empty before the start."""
+        """Every node by its id, also those that are down; empty before the start. Of an attached cluster: the brokers
+        that it listed at the start."""
 
     def node(self, node_id: int) -> Node:
         """Return the node with this id. Raises `BadInput` if the cluster has no such node."""
@@ -211,7 +212,8 @@ class Cluster(ABC):
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_broker)
 
     def controllers(self) -> tuple[Node, ...]:
-        """Return the quorum's voters or the ZooKeeper servers, also those that are down, sorted by node id."""
+        """Return the quorum's voters or the ZooKeeper servers, also those that are down, sorted by node id. Empty for
+        an attached cluster."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
 
     @property
@@ -310,13 +312,14 @@ class Cluster(ABC):
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; return when every running broker sees all leaders and full ISRs, and leaders answer.
 
-        Raises `BadInput` for what Kafka refuses, `NodeDied` if a node ends, `WaitTimeout` if it takes too long.
+        Raises `BadInput` if a topic exists already or is invalid for Kafka, `NodeDied` if a node ends, `WaitTimeout` if
+        it takes too long.
         """
 
     @abstractmethod
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
         """Let the node run this Kafka from its next start on. Raises `BadInput` if the backend or node cannot run it,
-        and `ProvisionFailed` or `EngineFailed` if it cannot be fetched or made."""
+        and `ProvisionFailed`, `EngineFailed` or `WaitTimeout` if it cannot be fetched or made."""
 
     def jars(self) -> frozenset[Path]:
         """Return the jars of every Kafka that the nodes ran; none for a cluster that ackproof did not start."""

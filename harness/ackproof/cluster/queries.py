@@ -34,8 +34,8 @@ ANSWERS_WITHIN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in a broker's metadata. `leader` -1: it has none. `eligible`: its ELR (KIP-966), empty if ELRs are
-    off."""
+    """A partition in the metadata of a broker or ZooKeeper. `leader` -1: it has none. `eligible`: its ELR (KIP-966),
+    empty if ELRs are off or the server does not report them."""
 
     topic: str
     partition: int
@@ -100,7 +100,7 @@ def ask_partitions(
 ) -> Question:
     """Return a request for leaders, epochs, ISRs, ELRs: DescribeTopicPartitions, or Metadata for older brokers.
 
-    `access`: says which request the brokers support. `cursor`: end of the previous page; None for the first page.
+    `access`: says which request the brokers support. `cursor`: `next_cursor` of the previous page; None for the first.
     """
     wanted = sorted(set(topics))
     if not access.describes_partitions:
@@ -120,7 +120,7 @@ def ask_offsets(
     """Return a ListOffsets request for the LATEST or EARLIEST offset (`what`) of each partition.
 
     `replica`: CONSUMER, or DEBUGGING_REPLICA, to which every replica answers with its own log end. With `isolation`
-    READ_COMMITTED the LATEST offset is the last stable one.
+    READ_COMMITTED the LATEST offset is the last stable one, else the high watermark.
     """
     by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:
@@ -263,7 +263,7 @@ def partition_ends_at(
     """Ask broker `leader`, to which `connection` leads, for the offsets of these partitions, in one exchange.
 
     Partitions that it does not lead are missing. The leader epoch is read last: if it changes meanwhile, `leader_epoch`
-    is the new epoch, and the offsets may still be those of the old one. Raises `WireError`.
+    is the new epoch, and the offsets may be those of the old one. Raises `WireError` without a usable answer.
     """
     wanted = sorted(places)
     starts, highs, stables, log_ends, view = connection.ask_all(
@@ -292,7 +292,7 @@ def partition_ends_at(
 
 
 def topic_id(connection: Connection, topic: str) -> str:
-    """Return the id of a topic, in hexadecimal digits. Raises `WireError`, also if there is no such topic."""
+    """Return the id of a topic, in hexadecimal digits. Raises `WireError` without an answer or such a topic."""
     response = connection.ask(ask_partitions((topic,), connection.access))
     found = next((row for row in response.topics if row.name == topic and not row.error_code), None)
     if found is None:

@@ -88,8 +88,8 @@ def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: 
     """Create topics, and wait until every running broker sees all leaders and full ISRs, and the leaders answer.
 
     `timeout_s`: limit of the creation in seconds. The wait gets what is left of it and 0.05 s for each partition,
-    but at least 1 s. Raises `BadInput` for topics that Kafka refuses, `NodeDied` if a node ends, `WaitTimeout` if it
-    takes too long.
+    but at least 1 s. Raises `BadInput` if a topic exists already or is invalid for Kafka; after other refusals the
+    request is repeated. Raises `NodeDied` if a node ends, `WaitTimeout` if it takes too long.
     """
     count = len(_places(topics))
     deadline = time.monotonic() + timeout_s + count * _PARTITION_S

@@ -58,7 +58,8 @@ class Case:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Preparations that the faults and observers of the case require before the cluster starts."""
+        """Preparations that the faults and observers of the case require before the cluster starts. Faults in `unable`
+        are left out."""
         seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
         return seen.union(*(fault.needs for fault in self.faults if fault.number not in self.unable))
 

@@ -127,7 +127,7 @@ def _check_window(window: Window, quantity: Quantity) -> None:
 
 def _is_over_repeats(bound: object) -> bool:
     """Return True if a bound begins with a statistic (`p95`), or with a similar word (`medain`) that another word
-    follows. A misspelled statistic is thus reported as such."""
+    follows. A misspelled statistic is thus reported as such. A `Mode`, such as `always`, is no similar word."""
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
         return False

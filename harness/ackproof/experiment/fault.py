@@ -52,8 +52,8 @@ class Complaints(Protocol):
     fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the fields of the
-        cluster."""
+        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the number of brokers
+        and the Kafka release in `cluster`."""
 
     def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
         """Report a problem with the value of a field; if `key` is True, with the name of that field.
@@ -258,8 +258,8 @@ class FaultSpec(Spec):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the kind's fields for a storm; return them as a file writes them. None: they
-        cannot be drawn, and the storm's `menu` must give them."""
+        """Draw the kind's fields for a storm (a fault that starts randomly chosen faults); return them as a file writes
+        them. None: they cannot be drawn, and the storm's `menu` must give them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
 

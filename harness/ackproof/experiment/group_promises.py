@@ -115,7 +115,7 @@ def find_promise(anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> G
 
 def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str]) -> Ruling:
     """Return the ruling on an anomaly class in a group: forbidden, allowed or not judged, and why. `conditions`:
-    conditions that hold → their causes in words."""
+    conditions that hold → their causes in words. Raises StopIteration for a class without a row."""
     row = find_promise(anomaly, spec, conditions.keys())
     causes = [conditions[one] for one in Condition if one in row.conditions and conditions[one]]
     source = f" ({row.source})" if row.source else ""

@@ -250,7 +250,8 @@ def not_a_version(text: str) -> str | None:
 
 
 def _read_build(value: object) -> KafkaBuild:
-    """Return the build of a `kafka` value: a version as text, or a mapping with `path`, `patch` or `image`. Raises
+    """Return the build of a `kafka` value that `plan.builds` has filled in: a full version as text, or a mapping of
+    `KafkaBuild`'s fields. The mapping needs a full version, and has at most one of `path`, `patch` and `image`. Raises
     `PydanticCustomError`, with the message to show, for any other value."""
     match value:
         case KafkaBuild():

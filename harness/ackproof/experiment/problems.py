@@ -246,8 +246,8 @@ class Problem:
         }
 
     def excerpt(self, lines: Sequence[str]) -> str:
-        """Return the line of the file with a caret below the column; '' if the problem is in no line. `lines`: lines of
-        the file."""
+        """Return a line break, the line of the file (at most 100 characters) and a caret below the column. Return '' if
+        the problem is in no line. `lines`: lines of the file."""
         if not 0 < self.line <= len(lines):
             return ""
         number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)

@@ -146,8 +146,8 @@ class Members:
 
 @dataclass(frozen=True)
 class Role:
-    """One role, or a list of roles (`parts`). `topic` and `partition` are set for roles of a partition. `node` is set
-    if a node is named, `rack` if a rack is named, `group` for the coordinator of a consumer group."""
+    """Target of a fault: one role, or a list of roles (`parts`). `topic` and `partition` are set for roles of one
+    partition, `node` or `rack` if one is named, `group` for a consumer group's coordinator."""
 
     kind: RoleKind
     topic: str | None = None
@@ -264,7 +264,7 @@ class Role:
         """Return the nodes that hold the role, ascending; empty if no node holds it, or a list contains a
         role that no node holds.
 
-        `find` returns the holders of a role that is neither a rack nor a list.
+        `find` returns the holders of a role that is neither a rack nor a list. `racks`: rack of each node that has one.
         """
         each: list[set[int]] = []
         for role in self.roles:

@@ -113,8 +113,8 @@ def row_of(name: str) -> SettingRow | None:
 
 
 def unknown_setting(name: str, version: str) -> str:
-    """Return why brokers of this release ignore a setting, with the name that was probably meant; '' if they know the
-    setting."""
+    """Return why brokers of this release ignore a setting, with the name that was probably meant. Return '' if they
+    know the setting, or if it is a plugin's (`_OF_PLUGINS`)."""
     known = {one.name: one for (scope, _), one in kafka_settings().items() if scope is Scope.BROKER}
     setting = known.get(name)
     if name.startswith(_OF_PLUGINS) or (setting is not None and setting.is_in(version)):

@@ -94,7 +94,8 @@ class Matrix:
 
 def matrix_of(found: Problems) -> Matrix:
     """Return the matrix of the document `found.root`, without its unusable parts, and report their problems to `found`.
-    If the file has no matrix, or too large a matrix, the result has a single combination."""
+    If the file has no matrix, or too large a matrix, or `exclude` leaves nothing, the result has a single combination,
+    without settings."""
     node = found.root.entries.get("matrix")
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:

@@ -293,8 +293,9 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     """Return the case with topics that are unique to the run (`attached_topic`), for a cluster that ackproof did not
     start.
 
-    The names of topics change in producers, faults (roles, triggers, commands) and expectations. The case's id and
-    settings keep the names of the file. `cluster.timing` becomes `kafka`: what is late is judged by Kafka's defaults.
+    The names of topics change in producers, faults (roles, triggers, commands) and expectations. The case's id,
+    settings and claims keep the names of the file. `cluster.timing` becomes `kafka`: Kafka's defaults decide what is
+    late.
     """
     names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     resolved = cast(dict[str, JsonValue], case_to_json(case))

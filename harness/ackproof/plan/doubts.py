@@ -168,8 +168,8 @@ def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic:
 
 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
-    """Return the earliest time at which a fault can begin, in seconds after every partition has acknowledged a first
-    record (`at: 0s`)."""
+    """Return the earliest time at which a fault can begin, in seconds after the start of the workload (`at: 0s`, see
+    `experiment.triggers`)."""
     match fault.trigger:
         case TimeTrigger() as trigger:
             return trigger.at
@@ -220,7 +220,7 @@ def estimate(cases: Iterable[Case]) -> Iterator[str]:
 
 def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
     """Report to `found` each fault that finds nothing to break, because another fault is certainly in force when it
-    begins."""
+    begins. Does nothing if a fault is a user's command (`FaultSpec.UNPREDICTABLE`)."""
     if any(fault.UNPREDICTABLE for fault in spec.faults) or not found.sound_below(("cluster",)):
         return  # the effect of a user's commands on nodes is unknown
     sound = {fault.number: fault for fault in spec.faults if found.sound_below(("faults", fault.number - 1))}

@@ -184,7 +184,8 @@ class ExpectationMatcher:
 
     def path_of(self, where: Path, name: str, *, key: bool = True) -> Path | None:
         """Return the path of the setting with this name; None if there is no such setting, or several. Then a problem
-        is reported at `where` (with `key`: at the name of that field), unless the matrix itself has a problem."""
+        is reported at `where` (with `key`: at the name of that field). While the matrix itself has a problem, an
+        unknown setting is not reported."""
         for paths in (self._axes, self._leaves):
             fitting = [path for path in paths if is_called(path, name) or _same(path, name)]
             if len(fitting) == 1:

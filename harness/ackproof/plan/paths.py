@@ -49,7 +49,8 @@ GROUPS: Final[dict[Path, tuple[str, ...]]] = {
 
 
 def group_of(path: Path) -> tuple[str, ...]:
-    """Return the names of the fields directly below `path`; empty if their names are free."""
+    """Return the names of the fields directly below `path`; empty if their names are free, or if a single value is
+    there."""
     if path[:1] == ("faults",) and path[2:] == ("after",):
         return tuple(field.name for field in fields(ChainTrigger))
     if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
@@ -96,8 +97,9 @@ def may_stand_at(text: str, node: Node) -> bool:
 
 
 def label_of(node: Node) -> str:
-    """Return the text that stands for a value in the name of a case. A build is named by its name or path, a broker
-    file by its path, a client as `java-4.3.1` or by the file name of its program, an assignment as `1-2-3+2-3-1`."""
+    """Return the text that stands for a value in the name of a case. A build is named by its name or path (`build`
+    without these), a broker file by its path. A client is named as `java-4.3.1` or by the file name of its program, an
+    assignment as `1-2-3+2-3-1`."""
     if isinstance(node, ScalarNode):
         return value_text(node.value)
     if isinstance(node, ListNode):
@@ -264,7 +266,8 @@ def value_at(data: Data, path: Path) -> Data:
 
 
 def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
-    """Return the paths of all single values in the data of an experiment that a matrix may vary.
+    """Return the paths of the single values in the data of an experiment that a matrix may vary. Values in lists, such
+    as fields of faults, and in `settings_from` are left out.
 
     `above`: path of `data` in the experiment.
     """

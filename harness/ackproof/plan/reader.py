@@ -127,8 +127,8 @@ def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, .
 
 def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
     """Return the fields of a kind that a file writes next to the kind's key in the short form. `from` is such a field
-    in `{isolate: leader(t/0), from: clients}`. Fields that the value of the key stands for (`FaultSpec.SHORT`) are not
-    among them. Empty if the kind has no short form."""
+    in `{isolate: leader(t/0), from: clients}`. Fields that the value of the key stands for (`FaultSpec.SHORT`), and
+    fields with the name of a kind, are not among them. Empty if the kind has no short form."""
     if not kind.SHORT:
         return ()
     return tuple(name for name in own_fields(kind) if name not in kind.SHORT and name not in fault_kinds())
@@ -196,8 +196,11 @@ def _read_faults(found: Problems) -> list[FaultSpec | None]:
 
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
-    """Return the faults that a storm drew, from their `FaultSpec.entry`. `storm`: number of the storm. The k-th fault,
-    from 1, gets the number `storm` × 1000 (`DRAWN_FROM`) + k. Raises `InvalidExperiment` if an entry cannot be read."""
+    """Return the faults that a storm (a fault that starts randomly chosen faults) drew, from their `FaultSpec.entry`.
+
+    `storm`: number of the storm. The k-th fault, from 1, gets the number `storm` × 1000 (`DRAWN_FROM`) + k. Raises
+    `InvalidExperiment` if an entry cannot be read.
+    """
     found = Problems(f"storm {storm}", MapNode(entries={"faults": nodes_of(list(entries))}))
     faults = _read_faults(found)
     if found.problems:

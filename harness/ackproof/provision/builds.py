@@ -102,8 +102,8 @@ def artifact_of(jar: Path) -> str:
 def _checked(
     path: Path, found: Iterable[Path], remedy: str = "give the folder that holds libs/"
 ) -> FoundBuild:
-    """Return the build that these jars make up, sorted by file name, without jars of tests and sources. Of two files
-    with one name the first is used.
+    """Return the build that these jars make up, sorted by file name, without jars of tests, sources, documentation and
+    `connect-file`. Of two files with one name the first is used.
 
     Raises `BadInput` if they are no complete Kafka build.
     """

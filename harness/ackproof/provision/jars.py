@@ -127,7 +127,8 @@ def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBu
     published release is returned unchanged.
 
     `image_jars`: folder of an image's jars. Raises `BadInput` if there is no complete build or no patch, or if its
-    version or digest is not the one that `build` names; OSError if a file cannot be read.
+    version or digest is not the one that `build` names. Raises OSError if a file cannot be read, `WaitTimeout` if
+    another process unpacks its .tgz for too long.
     """
     if build.patch is not None:
         files = read_patch(Path(build.patch))

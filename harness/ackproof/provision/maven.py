@@ -101,7 +101,7 @@ def fetch(
     progress: ProgressSink,
     strict: bool = False,
 ) -> None:
-    """Put the jars of these artifacts and of all their dependencies into the new folder `jars`.
+    """Put the jars of these artifacts and of all their runtime dependencies into the new folder `jars`.
 
     `what`: their name in messages. `work`: an empty folder for the Maven project and its output. `expected`: file
     names, if known, for `progress`.

@@ -37,8 +37,8 @@ def make_cluster(
 
     `tag`: marks by which the run's processes are found. `on_event`: gets starts and ends of nodes. `installed`: None to
     find or make Java and jars. `needs`: preparations that the run's faults and observers require. `attachment`: address
-    and settings of an existing cluster, for the backend `attach`. Raises `BadInput` for an unknown backend, for
-    impossible settings, and for a need that the backend cannot meet.
+    and settings of an existing cluster; only the backend `attach` uses it, with `spec` and `nodes_dir` alone. Raises
+    `BadInput` for an unknown backend, for impossible settings, and for a need that `process` or `docker` cannot meet.
     """
     if backend == "attach":
         if attachment is None:
@@ -63,7 +63,8 @@ def prepare(
     Does nothing for backends that start no nodes.
 
     Raises `BadInput` if a needed tool or right is missing, if no container engine can be used, or for an unknown build.
-    Raises `ProvisionFailed` for a failed download, checksum or build, `EngineFailed` if the container engine fails.
+    Raises `ProvisionFailed` for a failed download, checksum or build, `EngineFailed` if the container engine fails,
+    `WaitTimeout` if a step takes too long.
     """
     if not BACKENDS[backend].prepares:
         return

@@ -144,8 +144,8 @@ class DockerCluster(OwnCluster):
 
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
         """Remove the node's container; at its next start the node gets a container with the image of this Kafka build.
-        The node keeps its folder and addresses. Raises `BadInput` for an unknown build, `ProvisionFailed` or
-        `EngineFailed` if its image cannot be made."""
+        The node keeps its folder and addresses. Raises `BadInput` for an unknown build, `ProvisionFailed`,
+        `EngineFailed` or `WaitTimeout` if its image cannot be made."""
         super().use_build(node_id, build)
         ground = self._ground
         ground.images[node_id] = prepare_image(ground.engine, build, self._progress)

@@ -68,9 +68,10 @@ _STEPS: Final = 4
 
 
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
-    """Return the image for nodes of this Kafka. An image for a build of your own or a patch is made here from the jars.
-    Raises `BadInput` without such a release, image or build, `MissingTool` without a program that is needed. Raises
-    `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails."""
+    """Return the image for nodes of this Kafka. An image for a build of your own or a patch is made here from the jars,
+    unless it exists. Raises `BadInput` without such a release, image or build, `MissingTool` without a program that is
+    needed. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails, `WaitTimeout` if a
+    step takes too long."""
     if build_.image is not None:
         return find_or_pull_image(engine, build_.image, progress)
     if build_.is_release:
@@ -86,7 +87,8 @@ def build(
     recipe.
 
     `again`: make it in any case. Raises `BadInput` without such a release, `MissingTool` without a program that is
-    needed. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails.
+    needed. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails, `WaitTimeout` if a
+    step takes too long.
     """
     return _make_image(engine, kafka_jars(version, progress), f"{OWN}:{version}", progress, again=again)
 
@@ -245,8 +247,8 @@ def _bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
     """Make the class-data archive `kafka.jsa` in the folder `work`, with two nodes in containers of `image`. Return the
     version of the image's Java, "unknown" if it does not say it.
 
-    Containers and network carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed` if no
-    archive is written, `WaitTimeout` if the nodes do not start, `EngineFailed` if the engine refuses a call.
+    Containers and network carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed` if a node
+    fails or no archive is written, `WaitTimeout` if the nodes do not start, `EngineFailed` if the engine fails.
     """
     cluster_id = new_cluster_id()
     with socket.socket() as main, socket.socket() as peer:

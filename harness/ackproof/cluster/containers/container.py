@@ -63,9 +63,9 @@ class NodeContainer:
     """A container of a run. Its files belong to the user of the harness. Methods raise `EngineFailed` if the engine
     refuses a call or does not answer.
 
-    `role`: the node's name. `folder`: the node's folder on this machine. `address`: fixed, in the subnet of `network`.
-    `published`: port in the container → address and port of this machine. `command`: command to run in the container;
-    (): the image's own command.
+    `role`: the node's name. `hostname`: its name for the other containers. `folder`: the node's folder on this machine.
+    `address`: fixed, in the subnet of `network`; None: the engine chooses it. `published`: port in the container →
+    address and port of this machine. `command`: command to run in the container; (): the image's own command.
     """
 
     def __init__(
@@ -199,7 +199,8 @@ def _freeze(container: Container) -> None:
 
 
 class ContainerProcess:
-    """The first process of a container: a `NodeProcess`, with its pid on this machine."""
+    """The first process of a container: a `NodeProcess`, with its pid on this machine. `pid` 0: the process had ended
+    before the engine reported it."""
 
     def __init__(self, container: NodeContainer, pid: int) -> None:
         self.container = container
@@ -272,8 +273,8 @@ class ContainerProcess:
 
 
 def is_frozen(pid: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Return True if a process is in a frozen control group (version 1 or 2), as after `docker pause`; False if there
-    is no such process."""
+    """Return True if a process is in a frozen control group (version 1 or 2), as after `docker pause`. Return False if
+    there is no such process. `proc`, `groups`: folders where the kernel shows processes and control groups."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):

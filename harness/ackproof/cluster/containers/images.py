@@ -97,7 +97,8 @@ def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
     """Return a cache folder with the image's jars, copied once per image without running any of its programs.
 
     Raises `BadInput` if the image cannot be had or keeps its jars elsewhere than apache/kafka. Raises `MissingTool`
-    without an engine, `EngineFailed` if the engine refuses or does not answer.
+    without an engine, `EngineFailed` if the engine refuses or does not answer, `WaitTimeout` if another process copies
+    the jars for too long.
     """
     engine = connect()
     try:

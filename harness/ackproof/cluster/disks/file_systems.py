@@ -200,8 +200,8 @@ class FileSystem:
 
 
 def thaw(at: Path) -> bool:
-    """Thaw a file system. Return True if it was frozen and is thawed, False if it was not frozen or cannot be
-    thawed.
+    """Thaw the file system of the folder `at`, its mount point. Return True if it was frozen and is thawed, False if it
+    was not frozen or cannot be thawed.
     """
     try:
         _control(at, _THAW, bytes(4), to="be thawed")

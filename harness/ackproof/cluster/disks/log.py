@@ -76,9 +76,10 @@ class Batch(NamedTuple):
 
 
 def scan(path: Path) -> tuple[tuple[Batch, ...], int]:
-    """Return the complete batches of a segment in order, and the number of bytes after them, which no broker reads.
+    """Return the complete batches of a segment in order, and the number of bytes after them. Checksums are not checked.
 
-    The number is 0 if these bytes are the zeros of a preallocated segment. Raises OSError if the file cannot be read.
+    The number is 0 if these bytes begin with zeros as long as a header, as in a preallocated segment. Raises OSError if
+    the file cannot be read.
     """
     batches: list[Batch] = []
     with path.open("rb") as file:

@@ -130,7 +130,8 @@ class NodeDisk:
         return next((folder / name for folder in self.log_dirs if (folder / name).is_dir()), None)
 
     def partitions(self) -> dict[TopicPartition, Path]:
-        """Return the folders of all replicas, without the metadata log."""
+        """Return the folders of all replicas, without the metadata log. Replicas that are being deleted or moved into a
+        log dir (`-delete`, `-future`) are left out."""
         found: dict[TopicPartition, Path] = {}
         for folder in self.log_dirs:
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():

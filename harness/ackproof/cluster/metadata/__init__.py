@@ -23,8 +23,12 @@ def metadata_of(spec: ClusterSpec) -> Metadata:
 
 
 def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir) -> str:
-    """Decode the metadata log in the `servers`' data folders into `observed/metadata.jsonl`. Return '' if the file was
-    written, else why not: there is no log, or it cannot be decoded. Raises OSError if the file cannot be written."""
+    """Decode the metadata log into `observed/metadata.jsonl`. `servers`: the metadata log folder of each voter or
+    ZooKeeper server (`NodeDisk.metadata_dir`).
+
+    Return '' if the file was written, else why not: there is no log, or it cannot be decoded. Raises OSError if the
+    file cannot be written.
+    """
     try:
         records = list(metadata_of(spec).decode(servers))
     except (ValueError, OSError) as error:  # `NotDecoded`, or a damaged batch

@@ -75,7 +75,7 @@ class Kraft:
         return queries.quorum(broker).leader
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """Decode the longest metadata log in the voters' data folders, up to the offset that a majority of them
+        """Decode the longest metadata log in the voters' metadata log folders, up to the offset that a majority of them
         has. Yields nothing if no folder has a log. Raises `NotDecoded` for records in an unknown form, ValueError
         for compressed or invalid records, OSError if a file cannot be read."""
         ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in folders}

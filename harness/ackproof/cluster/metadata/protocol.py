@@ -119,7 +119,8 @@ class Metadata(Protocol):
         the broker gives no usable answer."""
 
     def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
-        """Decode the metadata changes that a majority of the servers have logged, from the servers' data folders.
+        """Decode the metadata changes that a majority of the servers have logged. `folders`: the metadata log folder of
+        each server (`NodeDisk.metadata_dir`).
 
         Raises `NotDecoded` for records in an unknown form, ValueError for compressed or invalid records, OSError if a
         file cannot be read.

@@ -183,7 +183,8 @@ class ZooKeeper(MetadataQuorum):
     # -- its znodes ---------------------------------------------------------------------------------------------
 
     def controller(self) -> int | None:
-        """Return the broker that the znode `/controller` names; None without that znode, or if no server answers."""
+        """Return the broker that the znode `/controller` names; None without that znode, or if no server answers.
+        Raises `Unreachable` if the znode holds no JSON."""
         try:
             data, _ = self.read("/controller")
         except (NoNodeError, WireError):

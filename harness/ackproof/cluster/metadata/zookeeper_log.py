@@ -159,7 +159,8 @@ class _Znodes:
         self._settings: dict[str, dict[str, str]] = {}
 
     def take(self, change: _Change) -> Iterator[MetadataRecord]:
-        """Yield metadata records for a znode change; none if it concerns no partition, topic, broker or setting."""
+        """Yield metadata records for a znode change; none if it concerns no partition, topic, broker or setting. A
+        removed state znode of a partition yields none: the removal of its topic has a record."""
         if change.path == "":
             for node, (session, _) in list(self._brokers.items()):
                 if session == change.session:

@@ -43,8 +43,8 @@ differ.
 
 @dataclass(frozen=True)
 class Attachment:
-    """Address of an existing cluster, and settings for connections to it. The settings may hold secrets: never show or
-    write them."""
+    """Address of an existing cluster (`host:port,…`), and librdkafka's settings for connections to it. The settings may
+    hold secrets: never show or write them."""
 
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -52,8 +52,8 @@ class Attachment:
     """The file with the settings, if there is one: its name is no secret."""
 
     def check(self) -> None:
-        """Raise `BadInput` for an invalid address or setting, and for a file named in the settings that cannot be read.
-        Connects to nothing."""
+        """Raise `BadInput` for an invalid address, impossible settings of SASL or TLS, and a PEM file that cannot be
+        read. Names of settings are not checked. Connects to nothing."""
         self.addresses()
         opener_of(self.settings)
 
@@ -121,8 +121,8 @@ class AttachedCluster(Cluster):
 
     def start(self) -> None:
         """Find the brokers. Take the metadata mode (KRaft or ZooKeeper) and the brokers' racks from the cluster, not
-        from the experiment. Raises `BadInput` if no broker answers (wrong address or credentials), or if the first that
-        answers is older than Kafka 2.7."""
+        from the experiment. Without a rack for each broker, no broker counts as having one. Raises `BadInput` if no
+        broker answers (wrong address or credentials), or if one that answers is older than Kafka 2.7."""
         answer, known = self._ask_first()
         self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)
         racks = {row.node_id: row.rack for row in answer.brokers}
@@ -245,7 +245,7 @@ class AttachedCluster(Cluster):
 
         Where neither the topic nor the cluster in the experiment sets them, min.insync.replicas is 1 and
         unclean.leader.election.enable is false. The topics are written to `attached.json` first. Raises `BadInput` for
-        what Kafka refuses, and if one of the topics exists already, because ackproof writes only to its own topics.
+        topics that are invalid for Kafka or exist already, because ackproof writes only to its own topics.
         Raises `WaitTimeout` if the brokers do not see them in time.
         """
         if there := sorted({place.topic for place in self.topic_state(topics)}):
