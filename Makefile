@@ -31,7 +31,7 @@ endif
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all unit lint nightly planted setup setup-dev tools doctor bench healthy healthy-groups soak scale schema lock clean
+.PHONY: help run test test-all unit model lint nightly planted setup setup-dev tools doctor bench healthy healthy-groups soak scale schema lock clean
 
 # How long each takes was measured on two cores, with everything fetched before.
 help: ## show this list (at once)
@@ -40,7 +40,7 @@ help: ## show this list (at once)
 run: setup ## set everything up and run the main job, acks 0/1/all x min.insync.replicas 1/2 (2 minutes)
 	@$(BIN)/ackproof run experiments/acks-matrix.yaml
 
-test: setup-dev ## set everything up and pass the tests, real brokers included (15 minutes)
+test: setup-dev ## set everything up and pass the tests, real brokers included (12 to 15 minutes on two cores)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 ifeq ($(strip $(PYTEST_ARGS)),)
 	@$(BIN)/pytest -m alone $$(grep -rl pytest.mark.alone tests)
@@ -54,6 +54,9 @@ test-all: setup-dev ## all tests, those of the night too, or PART of them: make 
 
 unit: setup-dev ## the tests that need neither Java nor a browser (3 to 5 minutes)
 	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_OPTIONS) $(or $(PYTEST_ARGS),$(QUICK))
+
+model: setup-dev ## the tests of the reference implementation, which run when it changes (1 minute)
+	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_OPTIONS) tests/model
 
 lint: setup-dev ## ruff, mypy and the layers (15 seconds, 1 the second time)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
