@@ -74,7 +74,7 @@ def prepare_audit(runs: Iterable[Path]) -> None:
     """
     from pyarrow import ArrowException
 
-    from ackproof.judge.groups import work_out_group_plans
+    from ackproof.judge.group_plans import work_out_group_plans
     from ackproof.judge.removal import work_out_removals, work_out_timestamps  # Arrow
 
     for run in runs:

@@ -1,5 +1,5 @@
 """Consumer groups of a run as the judge sees them: the conditions that hold for each, and the ruling on each
-of its classes; before the audit, what it must know of the case's groups (`groups-plan.json`).
+of its classes.
 
 A finding counts against Kafka only if the table of promises (`experiment.group_promises`) forbids its class
 under all conditions that hold. Conditions are facts of the run. In doubt, a condition counts as holding.
@@ -16,10 +16,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.experiment.case import Case
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.group_promises import Condition, conditions_of, rule_group
-from ackproof.experiment.kafka import line_of
 from ackproof.experiment.promises import Promises, Ruling
 from ackproof.faults.groups.kinds import ResetOffsets
 from ackproof.judge.checks.committed import (
@@ -35,25 +33,21 @@ from ackproof.judge.checks.committed import (
 from ackproof.judge.checks.service import why_unread
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, breaks, stays_open
-from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import TABLE, Anomaly, count_text
 from ackproof.rundir.arrow import group_rows, rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC
-from ackproof.rundir.documents import CaseFile, ClassJudgement, GroupCounts
+from ackproof.rundir.documents import ClassJudgement, GroupCounts
 from ackproof.rundir.groups import (
     COMMITS,
     MEMBERSHIP,
     OFFSETS_LOG,
     CommitResult,
     GroupEnd,
-    GroupPlan,
-    GroupsPlanFile,
     LogDecision,
     MembershipEvent,
     OffsetsRecord,
 )
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.model import Chance, PredictedGroupClass
 from ackproof.rundir.partition import TopicPartition
@@ -61,9 +55,6 @@ from ackproof.rundir.schema import GROUP_FINDINGS
 
 _SAMPLES: Final = 3
 _EVERY: Final = pc.scalar(True)
-_ASSIGNMENT_EPOCHS: Final = (4, 3)
-"""First release line that compares a commit with the epoch of the partition's assignment: class ConsumerGroup,
-`createAssignmentEpochValidator`."""
 _FORGERS: Final = frozenset({"answer_request"})
 """Kinds of faults that answer requests in the place of a broker: an accepted commit may never have reached one."""
 
@@ -369,30 +360,3 @@ def _describe_samples(found: pa.Table) -> str:
 def _describe_reset(row: Mapping[str, object]) -> str:
     where = f"{row['topic']}/{row['partition']}"
     return f"g{row['member']} went from {row['from_offset']} to {row['offset']} of {where} ({row['why']})"
-
-
-def work_out_group_plans(run: CaseDir) -> None:
-    """Write `groups-plan.json` of a run before its audit: the settings of each consumer group that the audit needs
-    (`GroupPlan`). An older file is removed first. Writes none if the run has no case, or the case has no consumer
-    groups. Raises `BadInput` for facts of a run that cannot be read, OSError if the file cannot be written."""
-    run.groups_plan.unlink(missing_ok=True)
-    if not run.case_json.exists():
-        return
-    case = case_from_json(CaseFile.load(run.case_json).resolved)
-    if case.planned.workload.groups:
-        plans = tuple(_plan_group(case, name) for name in case.planned.workload.groups)
-        GroupsPlanFile(groups=plans).save(run.groups_plan)
-
-
-def _plan_group(case: Case, name: str) -> GroupPlan:
-    workload = case.planned.workload
-    spec = workload.groups[name]
-    return GroupPlan(
-        group=name,
-        topics=case.planned.input_of(name),
-        commit=spec.commit,
-        isolation=spec.isolation,
-        output=spec.output or "",
-        committed_read=spec.isolation == "read_committed" and workload.producers.transaction_size is not None,
-        assignment_epochs=any(line_of(build.version).number >= _ASSIGNMENT_EPOCHS for build in case.builds),
-    )

@@ -125,7 +125,7 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
             "unclean.leader.election.enable is off (KIP-966)"
         )
     broken = facts.disk_nodes & set(one.offline)
-    replaced = set() if unclean else _with_new_log_dirs(facts)
+    replaced = set() if unclean else _with_new_log_dirs(facts, one.place)
     down = able.difference(running)
     if not able or able - down - broken - replaced:
         return ""
@@ -139,17 +139,25 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
     )
 
 
-def _with_new_log_dirs(facts: Facts) -> set[int]:
-    """Return the nodes at which a fault was aimed that empties disks and restores nothing: in KRaft mode their log dirs
-    get new ids (`directory.id`). Empty with ZooKeeper."""
+def _with_new_log_dirs(facts: Facts, place: TopicPartition) -> set[int]:
+    """Return the nodes whose log dirs got new ids (`directory.id`) because a fault emptied their disks, if no leader of
+    the partition was elected afterwards. Empty in ZooKeeper mode."""
     if facts.case.experiment.cluster.mode != "kraft":
         return set()
-    emptied = {
-        fault.number
-        for fault in facts.case.faults
-        if isinstance(fault, EmptyDisk) and fault.restore == "nothing"
-    }
-    return {node for _, node in facts.aimed_at(emptied)}
+    samples, found = facts.samples_of.get(place, ()), set[int]()
+    for fault in facts.case.faults:
+        life = facts.faults.get(fault.number)
+        if (
+            not isinstance(fault, EmptyDisk)
+            or fault.restore != "nothing"
+            or life is None
+            or life.confirmed is None
+        ):
+            continue
+        epoch = max((one.leader_epoch for one in samples if one.t_ns <= life.confirmed), default=math.inf)
+        if not any(one.leader >= 0 and one.leader_epoch > epoch for one in samples):
+            found |= set(life.nodes)
+    return found
 
 
 def _of_stalled(facts: Facts, one: Unrecovered) -> str:

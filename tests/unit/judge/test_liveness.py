@@ -169,6 +169,25 @@ def test_a_log_dir_that_is_served_excuses_only_if_it_is_a_new_one(
     assert of(judged(make_run, there, experiment=experiment), "leaderless").forbidden is not excused
 
 
+@pytest.mark.parametrize("later", [{"leader": 2, "leader_epoch": 9}, {"leader": -1, "leader_epoch": 9}])
+def test_a_new_log_dir_excuses_only_until_a_leader_is_elected(
+    make_run: MakeRun, later: dict[str, int]
+) -> None:
+    experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
+        "kill: {target: leader(orders/0)}", "empty_disk: {target: leader(orders/0)}"
+    )
+    run = make_run(experiment=experiment)
+    RecoveryFile(bounds=BOUNDS, waited_s=11, running=(1, 2, 3)).save(run.recovery)
+    facts = Facts.read(run)
+    unrecovered = stuck("leaderless", isr=(2,), replicas=(2,))
+    place = unrecovered.place
+    last = facts.samples_of[place][-1]
+    facts.__dict__["samples_of"] = {
+        place: (*facts.samples_of[place], replace(last, t_ns=last.t_ns + 10**12, **later))
+    }
+    assert ("replaced the disk" in excuse(facts, unrecovered, (1, 2, 3))) is (later["leader"] < 0)
+
+
 def test_a_reassignment_to_a_broker_that_is_down_is_excused(make_run: MakeRun) -> None:
     verdict = judged(make_run, stuck("stuck-reassignment", adding=(3,)), running=(1, 2))
     assert of(verdict, "stuck-reassignment").forbidden is False
