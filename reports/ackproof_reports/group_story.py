@@ -48,9 +48,9 @@ _LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
 class Incident:
     """An event in the life of a group member, `t_ns` ns after the run's start.
 
-    `kind`: killed (also without a fault), paused, slowed, over (the end of a pause or slowing), fault (another fault),
-    lost (a partition), reset (of its position), refused or unknown (a commit). `last_ns`: time of the last of `count`
-    similar incidents; -1 if `count` is 1."""
+    `kind`: killed (or died by itself), paused, slowed, over (the end of a pause or slowing) or fault (another fault).
+    Further kinds: lost (a partition), reset (of its position), refused or unknown (a commit). `last_ns`: time of the
+    last of `count` similar incidents; -1 if `count` is 1."""
 
     t_ns: int
     member: str
@@ -177,7 +177,7 @@ class GroupStories:
                 yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
 
     def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-        """Yield a sentence about what each group did with a record at each of its places in the group's input; yield
+        """Yield a sentence about what each group did with a record at each of its places in the group's input. Yield
         another about its copies in the group's output. `spots`: topic, partition and offset of each place where the
         record was acknowledged or read."""
         for end in self.ends:

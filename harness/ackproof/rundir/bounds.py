@@ -125,8 +125,8 @@ class Bound:
 
     `op`: an operator of `OPERATORS` except `!=`. `value`: a number in `unit`; a share is 0 … 1. `mode`: None unless the
     quantity is a state. `window`: the part of the run that counts. `by_s`: deadline of the modes `eventually` and
-    `settles`, in seconds from the confirmation of the window's fault, or without a fault from the beginning of the
-    load; None: no deadline.
+    `settles`, in seconds; None: no deadline. It counts from the confirmation of the window's fault, or without a fault
+    from the beginning of the load.
     """
 
     op: str
