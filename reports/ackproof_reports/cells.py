@@ -36,7 +36,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cell:
-    """All repeats of one combination of settings. `settings`: the value of each varied setting, by path."""
+    """All repeats of one combination of settings. `settings`: the value of each varied setting, by path; None if its
+    cases do not have the setting."""
 
     settings: Mapping[str, Scalar]
     runs: tuple[CaseView, ...]

@@ -121,8 +121,8 @@ class _TrendLine:
 
 def trend_page(found: TrendFile) -> str:
     """Return the HTML page of `ackproof trend`. For each case it has two charts over the batches, oldest first: the
-    longest gap between acknowledgements, and acknowledged records per second. A table adds verdicts, losses and changes
-    of settings."""
+    longest gap between acknowledgements, and acknowledged records per second. A chart without any known value is left
+    out. A table adds verdicts, losses and changes of settings."""
     cases = []
     for case in found.cases:
         recovery, throughput = (

@@ -39,8 +39,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Course:
-    """Phases, faults (in the order of their numbers) and marked events of one run. `end_ns`: time of the last event.
-    `load_ns`: begin of the phase `load`; None if the run has no such phase. Both are ns since the run's start."""
+    """Phases, faults (in the order of their numbers, also those never requested) and marked events of one run.
+    `end_ns`: time of the last event. `load_ns`: begin of the phase `load`; None if the run has no such phase. Both are
+    ns since the run's start."""
 
     phases: tuple[Phase, ...] = ()
     faults: tuple[FaultLife, ...] = ()

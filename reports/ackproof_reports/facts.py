@@ -75,9 +75,8 @@ class CaseFacts:
         return self.findings.lost if self.findings else ()
 
     def count(self, name: str) -> int | None:
-        """Return a count of the audit: findings of a class, or ledger rows such as `indeterminate`. None if
-        the audit did not count it.
-        """
+        """Return a count of the audit: findings of a class, or ledger rows such as `indeterminate`. None if it was not
+        counted, or if an incomplete final read does not prove it (`CaseView.counts`)."""
         if self.case.audit and name in type(self.case.audit.audited).model_fields:
             return int(getattr(self.case.audit.audited, name))
         return self.case.counts.get(name)

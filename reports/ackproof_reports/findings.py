@@ -192,7 +192,7 @@ class CaseFindings:
 
     counts: dict[str, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
-    """One group for each of the classes `MISSING` and each partition."""
+    """Findings of the classes `MISSING` by partition (`groups_of`)."""
     ranged_all: bool = True
     rows: pa.Table | None = None
     """Single findings to embed in the page, limited in number (`read_findings`). Columns: those of `FINDINGS`, and

@@ -48,9 +48,9 @@ _LASTING: Final = {"pause_client": "paused", "slow_member": "slowed"}
 class Incident:
     """An event in the life of a group member, `t_ns` ns after the run's start.
 
-    `kind`: killed, paused, slowed, over (the end of a pause or slowing), fault (another fault), lost (a partition),
-    reset (of its position), refused or unknown (a commit). `last_ns`: time of the last of `count` similar incidents; -1
-    if `count` is 1."""
+    `kind`: killed (or died by itself), paused, slowed, over (the end of a pause or slowing) or fault (another fault).
+    Further kinds: lost (a partition), reset (of its position), refused or unknown (a commit). `last_ns`: time of the
+    last of `count` similar incidents; -1 if `count` is 1."""
 
     t_ns: int
     member: str
@@ -64,7 +64,7 @@ class Incident:
 
 
 class MemberLife:
-    """Faults, commits, membership events and incidents of one group member, from the timeline and its ledgers.
+    """Confirmed faults, commits, membership events and incidents of one group member, from timeline and ledgers.
 
     `client`: id of the member. `lines`: the run's timeline, sorted by fault, node and client. Raises OSError or
     ArrowException if a ledger cannot be read."""
@@ -160,8 +160,8 @@ class GroupStories:
         self._of_partition = cache(self._read_partition)
 
     def moments(self, who: Record) -> Iterator[tuple[int, str]]:
-        """Yield (ns since the run's start, text) of each delivery and processing of a record, and of each group's first
-        accepted commit past its offset."""
+        """Yield (ns since the run's start, text) of each delivery and processing of a record. For each group that got
+        it, also of the group's first accepted commit past its offset."""
         covered: dict[tuple[str, TopicPartition, int], None] = {}
         for row in self.deliveries.get(who, ()):
             member = _member(row)
@@ -177,8 +177,9 @@ class GroupStories:
                 yield commit["done_ns"], f"group {group}: {_commit(commit)} covers it"
 
     def facts(self, who: Record, spots: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-        """Yield a sentence about what each group did with a record at each of its places, and about its copies in the
-        group's output. `spots`: topic, partition and offset of each place where the record was acknowledged or read."""
+        """Yield a sentence about what each group did with a record at each of its places in the group's input. Yield
+        another about its copies in the group's output. `spots`: topic, partition and offset of each place where the
+        record was acknowledged or read."""
         for end in self.ends:
             of_group = [row for row in self.deliveries.get(who, ()) if row["group"] == end.group]
             input_places = {(topic, partition) for topic, partition, _ in end.ends}
@@ -351,9 +352,8 @@ def _by_record(table: pa.Table) -> Mapping[Record, list[Row]]:
 def read_matching(
     files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, columns: list[str] | None = None
 ) -> pa.Table:
-    """Return the rows of these files that match `which` (None: all). A column that a file lacks is null. Raises
-    `BadInput` for an unreadable file.
-    """
+    """Return the rows of these files that match `which` (None: all). `columns`: names of the columns to return; None:
+    all of `schema`. A column that a file lacks is null. Raises `BadInput` for an unreadable file."""
     if not files:
         return schema.empty_table()
     try:

@@ -155,7 +155,8 @@ _MOST_EVENTS: Final = 40
 
 
 def tell_unrecovered(run: CaseDir, anomaly: str) -> Iterator[str]:
-    """Yield lines of text about each finding of this liveness class in a run. Raises `BadInput` if the run has none."""
+    """Yield lines of text about each finding of this liveness class in a run. Raises `BadInput` if the run has none, or
+    for an unreadable `recovery.json`."""
     file = RecoveryFile.load(run.recovery) if run.recovery.exists() else None
     found = file.of_class(anomaly) if file is not None else ()
     if file is None or not found:
@@ -201,8 +202,8 @@ class Alert:
     """Reaction of one metric's alert to one fault, in words. Times count from the fault. `alert`: metric and condition.
 
     `shown`: when the metric met the condition. `truth`: when the event happened that the alert is meant to show; '' if
-    no quantity measures it. `late`: the delay between the two, or `never`; '' without one. `why`: why `shown` is not
-    exact.
+    no quantity measures it. `late`: the delay between the two; `never` if the alert did not fire, `unknown` if it may
+    not have fired; '' without a delay. `why`: why `shown` is not exact.
     """
 
     alert: str

@@ -25,16 +25,16 @@ POINTS: Final = 120
 
 @dataclass(frozen=True)
 class Sparkline:
-    """SVG paths of acks per second, in a box of WIDTH × HEIGHT. `bands`: (x, width) of each fault."""
+    """SVG paths of acks per second, in a box of WIDTH × HEIGHT: the curve (`line`), and the area below it."""
 
     area: str
     line: str
     bands: tuple[tuple[float, float], ...]
-    """(x, width) of each fault, in units of the box."""
+    """(x, width) of each fault that was requested or confirmed, in units of the box."""
 
 
 def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
-    """Draw the acks per second of a run on a square-root scale up to `peak`; None without a series, or if `peak` is 0.
+    """Draw the acks per second of a run on a square-root scale up to `peak`; None without data, or if `peak` is 0.
 
     `peak` is the highest rate of all cases, so that cases can be compared. The square root keeps low rates visible next
     to a backlog that is acknowledged at once."""
@@ -66,7 +66,7 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
 
 def peak_rate(series: Series | None) -> float:
     """Return the highest rate of acks per second of a run, over the same groups of bins that a sparkline
-    draws; 0 without a series."""
+    draws; 0 without data."""
     return max(_rates(series)) if series is not None and series.bins else 0.0
 
 

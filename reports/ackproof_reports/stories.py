@@ -58,9 +58,8 @@ class Causes:
 
 
 def causes_of(case: CaseView) -> Causes | None:
-    """Return the causes of a case's losses; None if the run was not replayed or no acknowledged record was
-    removed.
-    """
+    """Return the causes of a case's losses; None if the run was not replayed, or if the replay names no removed record.
+    If the final read is incomplete, only truncations and deletions of topics are causes."""
     replay = case.conformance
     if replay is None:
         return None
@@ -193,10 +192,10 @@ def lost_stories(rows: pa.Table, run: CaseDir, most: int, absent: list[str]) -> 
 
 
 def with_copies(rows: pa.Table, run: CaseDir, absent: list[str]) -> pa.Table:
-    """Return the findings with a column `other`: offset of a duplicate's other copy in the same partition,
-    else -1.
+    """Return the findings with a column `other`: lowest offset of another intact copy of a duplicate in the same
+    partition, else -1.
 
-    If the other copy is in another partition, the detail names it. `absent` gets a sentence if the readers'
+    If the other copies are in other partitions, the detail names the first. `absent` gets a sentence if the readers'
     ledgers cannot be read.
     """
     other = [-1] * rows.num_rows

@@ -162,7 +162,7 @@ def spawn(
     stdin: int = subprocess.DEVNULL,
     stderr: Path | None = None,
 ) -> Child:
-    """Start a marked child in its own session (Ctrl-C at the terminal reaches only the harness).
+    """Start a child with the marks of `run` and `role`, in its own session (Ctrl-C reaches only the harness).
 
     `env` is added to this process's environment. Standard output and error are appended to the file `stdout`, or
     errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The child inherits the descriptors

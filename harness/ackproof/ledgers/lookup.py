@@ -156,7 +156,7 @@ class NumberRuns:
     """An immutable set of numbers a·`stride` + `rest`, stored as runs of consecutive a: `first[i]` … `last[i]`,
     both included.
 
-    Runs ascend and are never adjacent, so millions of consecutive seqs take one run.
+    Runs ascend and are never adjacent, so millions of consecutive seqs take one run. `len` is the number of runs.
     """
 
     stride: int = 1
@@ -166,7 +166,7 @@ class NumberRuns:
 
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[int, int]]) -> NumberRuns:
-        """Return the set of all numbers in these spans (first, last), both ends included."""
+        """Return the set of all numbers in these spans (first, last), at least one, both ends included."""
         first, last = np.array([*spans], np.int64).reshape(-1, 2).T
         return cls()._joined(first, last)
 

@@ -137,7 +137,8 @@ def empty_rows(schema: Schema) -> Rows:
 
 
 def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
-    """Return the rows of all pieces one after the other; a table of length 0 in `schema` if there are none."""
+    """Return the rows of all pieces one after the other; a table of length 0 if there are none. `schema`: the columns
+    of the result, which every piece must have."""
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
         return empty_rows(schema)

@@ -33,7 +33,7 @@ def to_numpy(column: pa.Array) -> Array:
 
 def to_arrow(values: Array, type_: pa.DataType | None = None) -> pa.Array:
     """Return an Arrow array of `type_`, by default the Arrow type that matches the values. Bools become Arrow
-    bools."""
+    bools, whatever `type_` is."""
     if values.dtype == np.bool_:
         packed = np.packbits(values, bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])

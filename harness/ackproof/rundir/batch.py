@@ -217,7 +217,7 @@ class PairsFile(Document):
 
 def merge_pairs(files: Iterable[PairsFile]) -> PairsFile:
     """Return one file with the best outcome of each pair among these files: the first in the order of `PairOutcome`.
-    Tables of the same experiment, cell and release become one."""
+    Tables of the same experiment, cell and release become one, with the `runs` of the last."""
     tables: dict[str, PairTable] = {}
     order = list(PairOutcome)
     for table in (table for file in files for table in file.tables):

@@ -123,9 +123,10 @@ UNIT_TEXTS: Final[Mapping[Unit, Callable[[float], str]]] = {
 class Bound:
     """A comparison with a number, and when it must hold: `0`, `> 0`, `< 6s`, `always >= 2 during fault 1`.
 
-    `op`: an operator of `OPERATORS`. `value`: a number in `unit`; a share is 0 … 1. `mode`: None unless the quantity is
-    a state. `window`: the part of the run that counts. `by_s`: deadline of the modes `eventually` and `settles`, in
-    seconds from the beginning of the window; None: no deadline.
+    `op`: an operator of `OPERATORS` except `!=`. `value`: a number in `unit`; a share is 0 … 1. `mode`: None unless the
+    quantity is a state. `window`: the part of the run that counts. `by_s`: deadline of the modes `eventually` and
+    `settles`, in seconds; None: no deadline. It counts from the confirmation of the window's fault, or without a fault
+    from the beginning of the load.
     """
 
     op: str
@@ -191,8 +192,8 @@ class Bound:
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number from `low` to `high` is above an upper bound (`<`, `<=` or `==`). A number below
-        a lower bound is not enough: it means only that the expectation is not demonstrated."""
+        """Return True if every number from `low` to `high` is too high for the bound (`<`, `<=` or `==`). A number that
+        is too low is not enough: it means only that the expectation is not demonstrated."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )

@@ -196,8 +196,8 @@ class AuditFile(Document):
     `counted`: SHA-256 of each ledger part that was counted, by its path in the run directory; empty in files of older
     versions. `reasons`: why the audit is not `complete`. `unledgered`: rows of the final read whose record is missing
     in the incomplete ledger of its producer. `consumed_committed`: rows of the final reader at read_committed, which
-    `records.consumed_final` does not include. `contents`: partition → content sums (`payload.content_sum`) of the final
-    reads at read_uncommitted and at read_committed.
+    `records.consumed_final` does not include. `contents`: partition → content sums (`payload_bulk.content_sum`) of the
+    final reads at read_uncommitted and at read_committed.
     """
 
     counts: dict[str, int]

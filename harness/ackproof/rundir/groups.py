@@ -252,7 +252,8 @@ class GroupEnd(Document):
 
     @property
     def lags(self) -> dict[TopicPartition, int]:
-        """Number of offsets up to its end that the group had not committed, by partition of its input."""
+        """Number of offsets up to its end that the group had not committed, by partition of its input. They count from
+        offset 0 if nothing was committed there."""
         committed = self.committed.of_partition
         of_input = {TopicPartition(topic, partition): end for topic, partition, end in self.ends}
         return {place: end - max(committed.get(place, 0), 0) for place, end in of_input.items()}

@@ -201,7 +201,8 @@ REFUSED: Final = Outcome.FAILED
 
 
 def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -> Outcome:
-    """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0: no error.
+    """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0: no error. `library`:
+    its name in `LIBRARIES`.
 
     `may_resend`: the client may have sent the record more than once, so an earlier send may have been
     appended. This is the case with retries or idempotence. Without them it is the case once the record is

@@ -254,7 +254,7 @@ class ClaimJudged(Document):
     seconds: float
     """Duration of the experiment in seconds, including all cases, audit and report."""
     shown: tuple[ClaimShowing, ...]
-    """Evidence of this attempt, and the evidence against the claim from earlier attempts, which counts too."""
+    """Checks of this attempt, and from earlier attempts those of the side `holds` that failed: they count too."""
     before: tuple[OpenAttempt, ...] = ()
     """Earlier attempts that left the claim open, the first one first."""
 

@@ -164,11 +164,11 @@ class CaseDir:
 
     @property
     def finding_parts(self) -> list[Path]:
-        """The findings files that `audit.json` lists, without names that lead out of the folder. The files need not
+        """The findings files that `audit.json` lists; only plain names of `.parquet` files count. The files need not
         exist.
 
-        If it lists none (older versions), is missing or unreadable: all files in `findings/` except those of unfinished
-        audits.
+        If it lists none (older versions), is missing or unreadable: all Parquet files in `findings/` except those of
+        unfinished audits.
         """
         listed = self._published("findings")
         if isinstance(listed, list) and listed:
@@ -178,8 +178,8 @@ class CaseDir:
 
     @property
     def series(self) -> Path:
-        """Path of the series file (acks, reads and latencies per partition and 100 ms): the name is in `audit.json`,
-        else `series.parquet`. The file need not exist.
+        """Path of the series file (acks, reads and latencies per partition and 100 ms). The name is in `audit.json`; if
+        that has no name of the form `series*.parquet`, it is `series.parquet`. The file need not exist.
         """
         name = self._published("series")
         if isinstance(name, str) and _FILE_OF["series"].fullmatch(name):

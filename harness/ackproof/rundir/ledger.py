@@ -181,8 +181,9 @@ class FinalRows:
     """Reads the rows of final reads, partition by partition. A final read reads every partition from start to end,
     after the load.
 
-    Each pass over the ledger parts loads a block: neighbouring partitions with about `_BLOCK_ROWS` rows together. It is
-    kept until a partition of another block is requested. So small partitions share a pass, and memory holds one block.
+    Each pass over the ledger parts loads a block: neighbouring partitions of a topic, on average with at most about
+    `_BLOCK_ROWS` rows together. It is kept until a partition of another block is requested. So small partitions share a
+    pass, and memory holds one block.
     """
 
     def __init__(self, run: CaseDir) -> None:
@@ -229,7 +230,7 @@ class FinalRows:
 
 
 def remove_unfinished(folder: Path) -> int:
-    """Remove the unfinished parts that a killed writer left. Return their number."""
+    """Remove the unfinished parts that a killed writer left in a client's folder. Return their number."""
     leftovers = list(folder.glob(".part-*.tmp"))
     for path in leftovers:
         path.unlink(missing_ok=True)

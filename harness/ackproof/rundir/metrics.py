@@ -52,8 +52,8 @@ class Metric:
     mode: str = ""
 
     def value_in(self, values: Mapping[str, float] | None) -> float | None:
-        """Return the value of this metric in a node's scrape, times `factor`; None if the metric is missing, or if
-        there is no scrape (`values` None)."""
+        """Return the value of this metric in a node's scrape (`Scrape.values`), times `factor`; None if the metric is
+        missing, or if there is no scrape (`values` None)."""
         return None if values is None or self.name not in values else values[self.name] * self.factor
 
     def combine(self, numbers: Sequence[float]) -> float:

@@ -54,9 +54,8 @@ _SELF_EVIDENT: Final = frozenset({"witness", "did", "reason", "error", "text", "
 
 
 def name_subject(event: Event) -> str:
-    """Return the subject of an event: `fault 1`, `orders/0`, `node 2` or a client id; '' for the run as a
-    whole.
-    """
+    """Return the subject of an event: `fault 1`, `orders/0`, the topic `orders`, `node 2` or `client p0`; '' for the
+    run as a whole."""
     if event.fault is not None:
         return f"fault {fault_name(event.fault)}"
     if event.topic is not None:
@@ -67,7 +66,7 @@ def name_subject(event: Event) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """Return an event in words, without its time; '' if its detail is empty.
+    """Return an event in words, without its time; '' if it has nothing to say beyond its kind, such as `end`.
 
     The text does not name the event's subject (`name_subject`), with two exceptions. It names a node or client that
     ended by itself, and the number of an audited window of a soak.

@@ -49,7 +49,7 @@ class Verdict(StrEnum):
     FAIL = "FAIL"
     """Kafka broke a promise of its configuration, or an expectation is proven wrong."""
     INCONCLUSIVE = "INCONCLUSIVE"
-    """Evidence is missing or contradictory, or an expectation was not met."""
+    """Evidence is missing or contradictory, or a question stays open, such as an expectation that was not met."""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -109,8 +109,8 @@ def unwrap(value: bytes | None) -> bytes | None:
 
 
 def wrap(value: bytes, pointer: str, text: str) -> bytes:
-    """Return a JSON document that contains `value` in base64, and `text` at the JSON pointer `pointer`. `unwrap`
-    extracts the value."""
+    """Return a JSON document that contains `value` in base64, and `text` at the JSON pointer `pointer` (`/order/id`).
+    `text` and `pointer` must have no character that JSON or a pointer escapes. `unwrap` extracts the value."""
     *outer, last = pointer.split("/")[1:]
     fields = "".join(f'"{name}":{{' for name in outer) + f'"{last}":"{text}"' + "}" * len(outer)
     return JSON_FRONT + base64.b64encode(value) + f'",{fields}}}'.encode()

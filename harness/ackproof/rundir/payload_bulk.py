@@ -53,7 +53,8 @@ class BulkEncoder:
     """Encodes values of one producer in bulk. The producer sends to the n partitions `places` round-robin: seq goes to
     `places[(seq + first) % n]`.
 
-    `size`: length of every value in bytes. Raises ValueError if `size` is too small for one of the topics.
+    `size`: length of every value in bytes. Raises ValueError if `size` is too small for one of the topics, or if
+    `run_id` is not 16 hex digits.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class BulkDecoder:
     """Decodes lists of values of one run, with the same result as `payload.decode` for every value.
 
     `topics`: names of topics that values are likely to state; these are decoded fast. `origins`: '', these names, and
-    other names seen so far.
+    other names seen so far. Raises ValueError if `run_id` is not 16 hex digits.
     """
 
     def __init__(self, run_id: str, topics: Sequence[str] = ()) -> None:

@@ -40,8 +40,8 @@ BATCHES: pa.Schema = required(
 """One row per record batch of each replica's log, from the batch header.
 
 `sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records
-(`payload.content_sum`), or the type of its transaction marker. `timestamp_type`: `CREATE_TIME`, `APPEND_TIME`,
-or -1: unknown.
+(`payload_bulk.content_sum`), or the type of its transaction marker (`payload.ABORT_MARKER`, `COMMIT_MARKER`).
+`timestamp_type`: `CREATE_TIME`, `APPEND_TIME`, or -1: unknown.
 """
 CREATE_TIME: Final = 0
 APPEND_TIME: Final = 1
@@ -67,8 +67,8 @@ def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
 
 
 class LogBatches:
-    """The record batches of all replicas' logs (rows of `read_batches`) by partition and node. The returned tables are
-    views, not copies.
+    """The record batches of all replicas' logs by partition and node. The constructor takes a table of `read_batches`
+    with at least the columns node, topic and partition. The returned tables are views, not copies.
     """
 
     def __init__(self, batches: pa.Table) -> None:
@@ -88,8 +88,8 @@ class LogBatches:
         return self._of_node[place].get((node,), self._none)
 
     def copies(self, place: TopicPartition, node: int) -> set[tuple[int, ...]]:
-        """Return what is equal in all copies of a batch (first and last offset, leader epoch, CRC) of each batch of one
-        replica."""
+        """Return (first offset, last offset, leader epoch, CRC) of each batch of one replica. These are equal in all
+        replicas' copies of a batch."""
         return set(
             rows_of(self.of_replica(place, node), "first_offset", "last_offset", "leader_epoch", "crc")
         )

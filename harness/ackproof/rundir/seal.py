@@ -55,8 +55,8 @@ def seal(run: CaseDir, run_id: str) -> None:
 def find_changes(run: CaseDir) -> tuple[str, ...]:
     """Return every difference between the run's files and its seal, one sentence each; empty without any.
 
-    Differences are: a changed, missing, unreadable or new file, an unreadable seal, and a seal of another run. A
-    missing seal is also a difference if `case.json` says that the run has a seal. Other runs without a seal, such as
+    A difference is a changed, missing, unreadable or new file. An unreadable seal, or one of another run, is the only
+    difference then. So is a missing seal if `case.json` says that the run has one. Other runs without a seal, such as
     those of older versions, give an empty result."""
     case, why = _case(run)
     if not run.seal.exists():

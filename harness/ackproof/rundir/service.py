@@ -16,7 +16,7 @@ OUTPUT: Final = pa.schema(
     [("producer", pa.int32()), ("seq", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
 """Columns of the output. A record without an identity that can be read has producer and seq -1. Identities from a sink
-have partition -1, and their line from 0 as offset."""
+(a command that prints those in the service's store) have partition -1, and the line's number from 0 as offset."""
 
 
 class InstanceEnd(Document):

@@ -311,8 +311,8 @@ def read_rows(
 
 
 def create_parquet(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
-    """Create a Parquet file and return its writer. `options`: options of `pyarrow.parquet.ParquetWriter`. Raises
-    OSError if it cannot be created."""
+    """Create a Parquet file with zstd compression and return its writer. `options`: further options of
+    `pyarrow.parquet.ParquetWriter`. Raises OSError if it cannot be created."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -318,7 +318,8 @@ class Event(Document):
 
 
 class Timeline:
-    """Writer of a run's events, safe to use from several threads. `on_event` is called with each written event."""
+    """Appends a run's events to the file `path`, safe to use from several threads. `clock` gives their times.
+    `on_event` is called with each written event."""
 
     def __init__(self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class RddEdge:
     """Runs jobs on a classic SparkContext: called with a job, it returns the job's messages. If the workers are remote,
-    ackproof's code is sent to them; nothing else is changed."""
+    ackproof's code is sent to them; nothing else is changed. `tell` gets messages on the progress."""
 
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
@@ -79,7 +79,7 @@ _PLAIN = "message binary"
 
 class FrameEdge:
     """Runs jobs on a Spark Connect session: called with a job, it returns the job's messages. Ackproof's code is sent
-    to the workers; nothing else is changed."""
+    to the workers; nothing else is changed. `tell` gets messages on the progress."""
 
     cores_elsewhere = 0  # unknown: a Connect server does not tell
 

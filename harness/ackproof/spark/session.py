@@ -32,8 +32,8 @@ _TRAINED_WITHIN_S: Final = 120.0
 @dataclass(frozen=True)
 class SparkTarget:
     """The Spark that the user chose: `master` (`spark://host:port`), or `remote`, a Spark Connect server
-    (`sc://host:port`). Both None: the server in SPARK_REMOTE, else the master in spark-defaults.conf or MASTER, else a
-    local master. `conf`: settings of Spark."""
+    (`sc://host:port`). Both None: the server in SPARK_REMOTE, else the master in `conf`, in spark-defaults.conf or in
+    MASTER, else a local master. `conf`: settings of Spark by name."""
 
     master: str | None = None
     remote: str | None = None

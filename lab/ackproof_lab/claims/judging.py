@@ -7,8 +7,8 @@ under the condition that the file states. The absence of a counterexample confir
 for an amount; each effect is given with its interval, and "no effect at this scale" if the interval includes that
 there is no effect. INCONCLUSIVE: an observation is unknown, or none of these conditions holds.
 
-Evidence against a claim from an earlier, inconclusive attempt counts in the next one. On a starved machine a measured
-time is an upper bound.
+If an earlier, inconclusive attempt showed that an expected observation is not made, this counts in the next one too. On
+a starved machine a measured time is an upper bound.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def judge_claims(
 ) -> Iterator[ClaimJudged]:
     """Yield the verdict on each claim of an experiment, from its concluded batch.
 
-    `claims`, `before`: by name of the claim; `before` has earlier INCONCLUSIVE answers, whose evidence
-    against the claim counts. `root`: a folder above the batch; paths in the result are relative to it. `seconds`:
+    `claims`, `before`: by name of the claim; `before` has earlier INCONCLUSIVE answers, whose failed checks of the side
+    `holds` count too. `root`: a folder above the batch; paths in the result are relative to it. `seconds`:
     duration of the batch. Raises `BadInput` without a readable `batch.json`, for a broken `case.json`, and for any
     broken file of a run that passed.
     """
@@ -80,7 +80,8 @@ def judge_claims(
 
 
 def _against(claim: ClaimSpec, last: ClaimJudged | None) -> list[ClaimShowing]:
-    """Return the evidence against the claim from an earlier attempt: a repeated run does not undo it."""
+    """Return the failed checks of the side `holds` from an earlier attempt, if the claim still has their bounds. A
+    repeated run does not undo them."""
     asked = {
         (quantity, str(bound))
         for showing in claim.holds

@@ -230,9 +230,9 @@ class Gate:
         return cls(float(match[1]) / 100, text.strip())
 
     def apply(self, found: ComparisonFile) -> ComparisonFile:
-        """Return the comparison with the result of this limit added: `broken` (a sentence for each quantity that
-        is certainly slower than allowed), and the numbers of comparisons that were decided (`told`) and that were
-        not (`untold`)."""
+        """Return the comparison with the result of this limit on times and rates added. `broken`: a sentence for each
+        that is certainly slower than allowed. `told`, `untold`: numbers of their comparisons that were decided, and
+        that were not."""
         broken: list[str] = []
         told = untold = 0
         for case, quantity, batch, beyond in _limited_quantities(found):

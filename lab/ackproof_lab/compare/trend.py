@@ -31,9 +31,9 @@ _MOST: Final = 3
 
 
 def trend(directory: Path, step: Callable[[str], None] = lambda _: None) -> TrendFile:
-    """Return the batches directly below a folder as a trend, oldest first. `step` is called with a sentence
-    on the progress. Folders without a readable `batch.json` are named in `unread`. Raises `BadInput` if there is no
-    batch, OSError if `directory` cannot be read.
+    """Return the batches directly below a folder as a trend, oldest first; symbolic links are skipped. `step` is called
+    with a sentence on the progress. Folders without a readable `batch.json` are named in `unread`. Raises
+    `BadInput` if there is no batch, OSError if `directory` cannot be read.
     """
     series: dict[str, list[tuple[str, Group]]] = {}
     unread: list[str] = []

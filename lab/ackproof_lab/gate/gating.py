@@ -37,9 +37,9 @@ def run_gate(
     """Run every experiment file on every Kafka version, and compare the others with the first.
 
     If a file cannot be planned on a version, nothing is run, and the result has only the columns of such versions, with
-    their problems. If a run fails, its column has the error, and the other versions run all the same. `kafka`: values
-    of `cluster.kafka`; empty: those of the files. `fail_on`: limit such as `slower:20%`, which requires two versions;
-    None: no limit."""
+    their problems. If a run fails, its column has the error, and the other versions run all the same. Without a run
+    on the first version and on another one, nothing is compared. `kafka`: values of `cluster.kafka`; empty: those of
+    the files. `fail_on`: limit such as `slower:20%`, which requires two versions; None: no limit."""
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []
     limit: Gate | None = None

@@ -164,8 +164,8 @@ def _pinned(carried: Iterable[CarriedState], chunk_rows: int) -> dict[int, tuple
 
 def main(arguments: list[str]) -> int:
     """Audit one window in this process, with low priority. The only argument is the path of its `WindowTask`. Return
-    the exit code, 0 or 1; on failure the last line of output is the error.
-    """
+    the exit code, 0 or 1; on failure the last line of output is the error. Raises `BadInput` for an unreadable task,
+    ArrowException for another unreadable file."""
     path = Path(arguments[0])
     os.nice(_NICE)
     limit_arrow_threads()

@@ -105,7 +105,7 @@ class Views(dict[str, DataFrame]):
     def __init__(self) -> None:
         super().__init__()
         self.lacks: dict[str, list[str]] = {}
-        """Per view, one sentence for each run that has no rows in it."""
+        """Per view, one sentence for each run whose files for it are missing or unreadable."""
         self.counted: dict[str, int] = {}
         """Number of rows of each view, if the Parquet footers have it."""
 
@@ -121,7 +121,7 @@ class Views(dict[str, DataFrame]):
         return name, rows, ", ".join(self[name].columns)
 
     def partly(self, statement: str) -> list[str]:
-        """Return a sentence for each run that has no rows in a view which the statement names."""
+        """Return a sentence for each run whose files are missing or unreadable for a view which the statement names."""
         there = [name for name in self if re.search(rf"\b{name}\b", statement, re.IGNORECASE)]
         return [f"no {name} of {why}" for name in there for why in self.lacks[name]]
 
@@ -130,8 +130,9 @@ def register(spark: SparkSession, runs: Mapping[str, Path]) -> Views:
     """Make the views of run directories; they replace views of the same names. The first column of each is
     `run`.
 
-    `runs`: directories, by the value of that column. A view for which no run has files is left out. Raises
-    `BadInput` for an invalid setting of the session, `AuditFailed` if Spark fails.
+    `runs`: directories, by the value of that column. A view whose files are missing or unreadable in every run is left
+    out, and dropped from the session. Raises `BadInput` for an invalid setting of the session, `AuditFailed` if Spark
+    fails.
     """
     views = Views()
     try:

@@ -182,9 +182,7 @@ def test_a_new_log_dir_excuses_only_until_a_leader_is_elected(
     unrecovered = stuck("leaderless", isr=(2,), replicas=(2,))
     place = unrecovered.place
     last = facts.samples_of[place][-1]
-    facts.__dict__["samples_of"] = {
-        place: (*facts.samples_of[place], replace(last, t_ns=last.t_ns + 10**12, **later))
-    }
+    facts.__dict__["samples_of"] = {place: (replace(last, t_ns=0), replace(last, t_ns=10**12, **later))}
     assert ("replaced the disk" in excuse(facts, unrecovered, (1, 2, 3))) is (later["leader"] < 0)
 
 
