@@ -198,7 +198,7 @@ def kafka(version: str, taken_away: Sequence[str], words: str = USUAL, *, reduce
 
 
 def world_of(scope: Scope) -> World:
-    """Return the model that `explore` searches for this scope. Its `rules` is '', its `words` the scope's repr."""
+    """Return the world of a scope, which `explore` can search. Its `rules` is '', its `words` the scope's repr."""
     return World("", repr(scope), CLASSES, world(scope), scope)
 
 
@@ -217,8 +217,8 @@ def explore(
     saved: Path | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> Explored:
-    """Search the world `asked` until all `wanted` classes are found (none given: the first of any class), all states
-    are visited, or a limit is reached.
+    """Search the world `asked` until all `wanted` classes are found, all states are visited, or a limit is reached.
+    With `wanted` empty, the search ends at a finding of any class, and the result names none.
 
     `max_seconds`: limit of the time of this call. `max_bytes`: limit of memory. None: no limit. `saved`: file of an
     earlier search, which is continued if the file exists; a search that a limit ended is written there. `watch` gets

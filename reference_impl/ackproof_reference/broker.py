@@ -15,7 +15,8 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 
 class Progress(NamedTuple):
     """A leader's knowledge of another replica. `end`: offset of its last fetch, which counts as its log end; UNKNOWN
-    before its first fetch. `broker_epoch`: the incarnation of the broker that sent the fetch."""
+    before its first fetch. Without `replicated_by_next_fetch` (`Rules`), `end` includes the batches sent in answer to
+    that fetch. `broker_epoch`: the incarnation of the broker that sent the fetch."""
 
     replica: int
     end: int = UNKNOWN

@@ -18,7 +18,7 @@ def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     leaves the ISR. If it led, the partition gets another leader, or none if no replica may lead. In ZooKeeper
     mode, this is the end of its ephemeral node.
 
-    Without ELR the last member of an ISR stays in it.
+    Without ELR the last member of an ISR stays in it, unless another leader is elected uncleanly.
     """
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=True))
     return _leave(changed, broker, rules)
@@ -26,7 +26,8 @@ def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     """Return the metadata after a broker asked for a controlled shutdown: it loses the leadership and leaves the ISR
-    (handleBrokerInControlledShutdown). Without ELR the last member of an ISR stays in it."""
+    (handleBrokerInControlledShutdown). Without ELR the last member of an ISR stays in it, unless another leader is
+    elected uncleanly."""
     return _leave(half_stopping(metadata, broker), broker, rules)
 
 
@@ -94,7 +95,7 @@ def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -
     """Change the ISR as its leader proposes, or refuse (ReplicationControlManager.validateAlterPartitionData).
 
     Returns the metadata, unchanged if refused, and the answer to the leader. An accepted proposal also ends the
-    recovery after an unclean election: Kafka inspects no log (KIP-704).
+    recovery after an unclean election: Kafka inspects no log (KIP-704). It may complete a reassignment (`decide`).
     """
     partition = metadata.partition
     error = _invalid(metadata, request, rules)

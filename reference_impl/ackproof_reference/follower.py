@@ -23,9 +23,9 @@ def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerA
     """Return the broker as follower of the leader in the metadata, or of none (Partition.makeFollower). If it led, the
     messages refuse the producers that waited (`resign`).
 
-    Before KIP-101 the log is truncated to its high watermark here, if the leader is another broker than
-    before. From KIP-101 until KIP-595 the follower first asks the leader where the follower's last epoch
-    ends. Since KIP-595 it fetches at once, and the answer says where to truncate.
+    Before KIP-101 the log is truncated to its high watermark here, if the broker begins to follow another leader.
+    From KIP-101 until KIP-595 the follower first asks the leader where the follower's last epoch ends, if its log has
+    an epoch. Since KIP-595 it fetches at once, and the answer says where to truncate.
     """
     partition = metadata.partition
     log = broker.log
@@ -60,8 +60,9 @@ def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> BrokerAndMess
     nothing.
 
     After OFFSET_OUT_OF_RANGE a log that ends beyond the leader's end is truncated to it, and a log that ends before the
-    leader's start is emptied and begins there. After another error nothing changes. With `match_responses`, a response
-    to a fetch that this follower would not send now is dropped (AbstractFetcherThread.processFetchRequest).
+    leader's start is emptied and begins there. Nothing changes after another error, or if the broker does not follow.
+    A follower that is `truncating` takes no batches. With `match_responses`, a response to a fetch that this follower
+    would not send now is dropped (AbstractFetcherThread.processFetchRequest).
     """
     role, log = broker.process.role, broker.log
     if not isinstance(role, Follower):

@@ -51,7 +51,8 @@ class Entry(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """A group in the coordinator's memory. `epoch`: generation (classic), or group epoch (KIP-848).
+    """A group in the coordinator's memory. `entries`: by number of a possible member, from 0; None: not a member.
+    `epoch`: generation (classic), or group epoch (KIP-848).
 
     `owner`: member that has the partition (classic), or is to have it (KIP-848); NOBODY: none.
     `stored_epoch`: newest generation in the log (classic).

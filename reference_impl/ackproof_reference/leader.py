@@ -57,7 +57,7 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAnd
     log = begin_epoch(broker.log, partition.leader_epoch)
     role = Leader(partition.leader_epoch, log.end, progress, None, waiting)
     led = Broker(broker.id, log, Process(True, broker.process.epoch, metadata, role))
-    # Who was deposed in between told those who waited.
+    # A leader that was deposed in between has refused its waiting producers.
     told = () if waiting else resign(broker)
     led, answers = advance_high_watermark(led, rules)
     return led, (*told, *answers)
@@ -122,7 +122,7 @@ def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> BrokerAnd
 
 
 def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages:
-    """Answer a follower's fetch, and record its offset as the follower's log end (Partition.fetchRecords).
+    """Answer a follower's fetch, and record its offset as the follower's log end (`Progress`, Partition.fetchRecords).
 
     The answer has the high watermark from before this fetch, so the follower's high watermark lags by one more fetch. A
     fetch whose last epoch does not fit this log gets the offset of divergence (KIP-595). Then, and after an error, its

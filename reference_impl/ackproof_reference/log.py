@@ -21,8 +21,8 @@ class Batch(NamedTuple):
     """Records `sequence` … `sequence + length - 1` of a producer at offsets `base` … `base + length - 1`.
 
     `epoch`: leader epoch of the leader that appended it. `producer_epoch` below 0: no idempotence. `kind`: DATA, or the
-    marker COMMIT or ABORT, which is one control record (KIP-98). `key`: key of the records, -1: none.
-    `coordinator_epoch`: epoch of the coordinator that wrote a marker, -1 for data.
+    marker COMMIT or ABORT, which is one control record with `sequence` -1 (KIP-98). `key`: key of the records, -1:
+    none. `coordinator_epoch`: epoch of the coordinator that wrote a marker, -1 for data.
     """
 
     base: int

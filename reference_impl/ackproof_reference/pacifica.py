@@ -19,7 +19,7 @@ class PacificaRules:
     """PacificA's protections, each of which can be switched off."""
 
     leases: bool = True
-    """A primary stops when a backup's lease has run out, before the grace period of that backup is over."""
+    """A primary stops when its lease from a backup has run out, before that backup may ask to replace it."""
     version_check: bool = True
     """The manager accepts a configuration only from a replica that knows the newest one (compare and set)."""
     reconciliation: bool = True

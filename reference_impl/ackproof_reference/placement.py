@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 
 class Broker(NamedTuple):
-    """A broker that can take replicas. `rack`: '' if it has none. Fenced brokers are chosen last and never lead."""
+    """A broker that can take replicas. `rack`: '' if it has none. Fenced brokers are chosen last in their rack, and
+    never lead."""
 
     broker: int
     rack: str = ""

@@ -43,8 +43,8 @@ class Ensemble(NamedTuple):
 class Member(NamedTuple):
     """A broker as a client of ZooKeeper. `believes`: the controller that the broker knows, or NOBODY.
 
-    `acts`: epoch in which the broker itself is the controller; 0 if it is not. `fired`: a watch has fired that it has
-    not handled. `expired`: it knows that its session has ended.
+    `acts`: epoch in which the broker itself is the controller; 0 if it is not. `fired`: it has to look up the
+    controller, because its watch has fired or its session has just begun. `expired`: its session has ended.
     """
 
     believes: int = NOBODY

@@ -33,7 +33,8 @@ RETRY = 100 * MS
 
 class Control:
     """The controllers (KRaft or ZooKeeper), their state of brokers and partitions, and starts and ends of processes.
-    `changed(partition, before)` is called with every new state of a partition, and the state before."""
+    `changed(partition, before)` is called after each change of a partition's state by `apply`; `before`: the image
+    before."""
 
     def __init__(
         self,
@@ -189,9 +190,9 @@ class Control:
             host.do(partition.learn, broker, image)
 
     def fence(self, broker: int) -> None:
-        """Fence a broker after its session timed out: it leaves ISRs, and its partitions elect other leaders. In
-        ZooKeeper mode, if the broker was the controller, another running broker becomes controller, if an unfenced one
-        is left."""
+        """Fence a broker after its session has ended: it leaves ISRs, and partitions that it led elect other leaders if
+        they can. In ZooKeeper mode, if the broker was the controller, another running broker becomes controller, if an
+        unfenced one is left."""
         self.fenced.add(broker)
         if broker == self.holder:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]

@@ -46,7 +46,7 @@ class Counts:
     shrink_ms: float
     full_isr_ms: float
     leader: int
-    """Broker that became leader in the first change of a leader; -1 if no leader changed."""
+    """Broker that became leader in the change that `new_leader_ms` dates; -1 without one."""
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:

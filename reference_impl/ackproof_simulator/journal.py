@@ -33,8 +33,10 @@ _NAMED: Final = ("replicas", "leader", "isr", "elr", "adding", "removing")
 
 
 class Change(NamedTuple):
-    """A change of leader, leader epoch, ISR or assignment of a partition, at virtual time `at_ns`. `place`: index of
-    the partition in `World`. `before`, `image`: its state before and after."""
+    """A change of a partition's state by the controller, at virtual time `at_ns`. The partition epoch alone may have
+    changed. `place`: index of the partition in `World`. `before`, `image`: its state before and after.
+
+    Creations and deletions of topics are no changes."""
 
     at_ns: int
     place: int

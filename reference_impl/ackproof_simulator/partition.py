@@ -196,7 +196,7 @@ class PartitionRun:
     # -- following ----------------------------------------------------------------------------------------------
 
     def fetch(self, at: int) -> None:
-        """Let a follower send its next request (Fetch, or OffsetsForLeaderEpoch) to its leader, if it has one; answers
+        """Let a follower send its next request (Fetch, or OffsetForLeaderEpoch) to its leader, if it has one; answers
         to its earlier ones are dropped from now on. If the leader is not reachable, retry after
         replica.fetch.backoff.ms."""
         token = self.tokens[at] = self.tokens.get(at, 0) + 1

@@ -47,8 +47,8 @@ def setting_of(case: Case) -> Setting:
 
 @dataclass(frozen=True)
 class FinalPlace:
-    """Result of the final read of one partition, in leader `epoch`: its committed `batches` from offset `start` up to
-    the high watermark `end`.
+    """Result of the final read of one partition, in leader `epoch`: all `batches` from offset `start` up to the high
+    watermark `end`, also markers and aborted ones.
 
     If no leader answered, `epoch`, `start` and `end` are -1, and `batches` is empty. `why`: what was still unsettled at
     the read, such as a replica missing in the ISR; '' if all was settled."""

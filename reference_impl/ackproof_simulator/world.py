@@ -84,7 +84,7 @@ class World:
 
     @property
     def changes(self) -> list[Change]:
-        """Changes of leader, ISR and assignment in order, except changes of internal topics."""
+        """Changes of partitions by the controller, in order, except those of internal topics."""
         mine = len(self.partitions)
         return [change for change in self.journal.changes if change.place < mine]
 

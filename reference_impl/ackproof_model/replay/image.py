@@ -143,7 +143,7 @@ class Image:
         """Return a partition with the registrations of all known brokers, of its replicas, and of the broker
         ids `extra`.
 
-        A broker that never registered counts as fenced. Raises KeyError for a partition that is not in the image.
+        A broker that is not registered counts as fenced. Raises KeyError for a partition that is not in the image.
         """
         partition = self.partitions[place]
         known = dict(self.brokers)
@@ -165,7 +165,7 @@ class Image:
         return bool(online) and directory not in online and directory not in _RESERVED
 
     def offline(self, place: TopicPartition) -> frozenset[int]:
-        """Return the brokers whose replica of a partition is in a log dir that they did not register as online."""
+        """Return the brokers whose replica of a partition is in a log dir that is not online (`lacks_dir`)."""
         return frozenset(
             node for node, name in self._directories.get(place, ()) if self.lacks_dir(node, name)
         )

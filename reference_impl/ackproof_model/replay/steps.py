@@ -52,7 +52,7 @@ class AppendContext:
     append."""
 
     fenced: tuple[int, ...] = ()
-    """Brokers that are fenced, unregistered, or registered again."""
+    """Brokers that are fenced, unregistered or newly registered."""
     registered: tuple[int, ...] = ()
     """Brokers that registered."""
     unfenced: tuple[int, ...] = ()
@@ -66,13 +66,13 @@ class AppendContext:
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """By broker: ids of the log dirs that failed."""
     unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
-    """Replicas whose brokers report a log dir that they have not registered."""
+    """Pairs (partition, broker): the broker has its replica in a log dir that it has not registered."""
     without_dir: tuple[int, ...] = ()
     """Brokers that lost the log dir of this partition, or reported one for it that is not online."""
     offline: frozenset[int] = frozenset()
     """Brokers whose replica of this partition is in a log dir that is not online: none of them is elected."""
     eligible_cleared: bool = False
-    """True if a replica moved to another log dir, in a release in which that empties the ELR."""
+    """True if a replica reported its log dir, in a release in which that empties the ELR."""
 
 
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
@@ -246,7 +246,7 @@ def zookeeper_steps(
 
 def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -> Iterator[Step]:
     """Yield the elections for a partition whose leader is gone, in ZooKeeper mode (offlinePartitionLeaderElection): of
-    the first live replica in the ISR; else, uncleanly, of the first live one.
+    the first live replica in the ISR; else, if unclean elections are allowed, of the first live one.
 
     A broker whose session ended and began again between two checks of the controller is replaced all the same. A broker
     in controlled shutdown does not count as live once the controller knows of it (ControllerContext.isReplicaOnline).

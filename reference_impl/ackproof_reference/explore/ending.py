@@ -170,8 +170,9 @@ def _is_whole(client: Client, log: Log) -> bool:
 def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
-    """Return True if a broker can neither lead next nor advance a high watermark, or if its log is whole
-    (`_is_whole`) and only brokers with whole logs can join its ISR. False during a reassignment."""
+    """Return True if a broker does not count: it cannot lead next, and does not lead in an epoch whose proposals the
+    controller accepts. Else return True if its log is whole (`_is_whole`) and keeps all promises (`holds_promised`),
+    and a follower can join its ISR only with all its records. False during a reassignment."""
     partition, role = metadata.partition, process.role
     if is_reassigned(partition):
         return False

@@ -75,8 +75,8 @@ UnderWay = Request | Late | Reply | None
 
 
 def one_by_one(scope: Scope, own: int) -> list[Group]:
-    """Return the groups for the fetches of broker `own` without the reduction `fusing`: request, answer and taking the
-    answer are three steps."""
+    """Return the groups for fetches that broker `own` sends or serves, without the reduction `fusing`: request, answer
+    and taking the answer are three steps."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("fetching", (log, process, fetch), partial(_fetching, scope, own), row=memory_row(own)),
@@ -141,7 +141,7 @@ def _of_connection(value: object) -> Hashable:
 
 
 def loss(own: int) -> Group:
-    """Return the group of steps in which a fetch response to broker `own` gets lost, so that the broker fetches
+    """Return the group of steps in which a leader's answer (`Reply`) to broker `own` gets lost, so that the broker asks
     again."""
 
     def lost(budget: Budget, under_way: object) -> Iterator[Move]:
@@ -203,8 +203,8 @@ def serve(
 
 
 def fused(scope: Scope, own: int) -> list[Group]:
-    """Return the groups for the fetches of broker `own` with the reduction `fusing`: a request, its answer and
-    the follower's taking it are one step where the states in between make no difference."""
+    """Return the groups for fetches that broker `own` sends or serves, with the reduction `fusing`: a request, its
+    answer and the follower's taking it are one step where the states in between make no difference."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     groups = [
         Group("taking", (log, process, fetch), partial(_taking, scope, own), row=memory_row(own)),

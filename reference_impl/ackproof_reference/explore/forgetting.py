@@ -46,8 +46,8 @@ def remembered(broker: Broker, scope: Scope) -> Broker:
     * In a leader's memory: the start of its epoch once the high watermark has passed it, broker epochs of fetches, and
       followers' log ends that make no difference (`_leading`). Also the fields of its image that only the controller
       reads (`_image`).
-    * Of a follower's image, all but its own registration. Its role names leader and epoch, and the next image that it
-      applies replaces this one."""
+    * Of another broker's image, all but its own registration. Its role names leader and epoch, and the next image that
+      it applies replaces this one. Also the broker epochs of fetches that a follower remembers."""
     rules, log, process = scope.rules, broker.log, broker.process
     if not (scope.budget.power_losses and scope.strikes(broker.id)):
         log = log._replace(flushed=log.start)

@@ -59,9 +59,9 @@ def checks(scope: Scope) -> tuple[Group, ...]:
 def _complete(
     scope: Scope, broker: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> Broken:
-    """Yield the invariants that broker `broker` breaks. Leader completeness: the leader of the newest epoch
-    holds all acknowledged and all read records, and with an idempotent producer none of them twice. Valid
-    ISR: a running, unfenced broker in the ISR or the ELR holds all read records."""
+    """Yield the invariants that broker `broker` breaks. Leader completeness: the log of the leader of the newest epoch
+    has all acknowledged records and begins with the read ones. With an idempotent producer it has no record twice.
+    Valid ISR: the log of a running, unfenced broker in the ISR or the ELR begins with the read records."""
     partition, role = metadata.partition, process.role
     held = records(log.batches)
     if isinstance(role, Leader) and role.epoch == partition.leader_epoch:

@@ -77,8 +77,8 @@ class Group(NamedTuple):
     `moves(*cells)` gets the values of those cells. It yields each possible step with the new values, in the same order.
     `check(*cells)` yields (class, sentence) for each invariant that these values break.
 
-    `at_once`: if set, the group has at most one step, which is taken together with the step that made it possible. It
-    must change nothing that another step or an invariant reads, and its effect must not depend on how long it waits.
+    `at_once`: if set, the group has at most one step, which is taken together with the step that made it possible. That
+    must change no answer of the search, and the effect of the step must not depend on how long it waits.
     `at_once(value)` gets the value of one of the cells and returns the part on which the step depends; None: there is
     no step with this value.
 

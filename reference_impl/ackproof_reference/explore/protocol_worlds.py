@@ -234,7 +234,7 @@ def _reads(
     number: int, seen: Observed, manager: Configuration, replica: Replica
 ) -> Iterator[tuple[str, str]]:
     """Yield a finding if a replica that still acts as the primary answers a reader with fewer records than were
-    committed, although another replica is primary."""
+    committed, although the manager's configuration names another primary."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))
         if len(shown) < len(seen.committed):
@@ -279,9 +279,9 @@ def _wrong(wrong: str) -> Iterator[tuple[str, str]]:
 def _someone_will_be_told(
     left: tuple[int, int], ensemble: Ensemble, *members: Member
 ) -> Iterator[tuple[str, str]]:
-    """Check that a broker learns of a missing controller. Yield a finding if there is no controller, and no broker with
-    a live session has a notification of that to handle. Nobody would then start an election, because a dead broker may
-    never return. `left` is not used."""
+    """Check that a broker learns of a missing controller. Yield a finding if there is no controller, some brokers have
+    live sessions, and none of these has a notification of that to handle. Nobody would then start an election, because
+    a broker without a session may never return. `left` is not used."""
     del left
     told = [members[broker].fired for broker in ensemble.sessions]
     if ensemble.controller == NOBODY and told and not any(told):

@@ -81,9 +81,9 @@ effect."""
 class Client(NamedTuple):
     """The client's view: records sent and acknowledged, and what readers have seen below a high watermark.
 
-    `sent`: the number of records sent; they are numbered from 0. `acked`, `read`: numbers of records; `read`
-    is the longest sequence that any leader has shown, in log order. `wrong`: broken promises, each as (class,
-    sentence).
+    `sent`: the number of records sent; they are numbered from 0. `acked`, `read`: numbers of records. With acks=0
+    every sent record counts as acknowledged. `read` is the longest sequence that any leader has shown, in log order.
+    `wrong`: broken promises, each as (class, sentence).
     """
 
     sent: int = 0

@@ -107,7 +107,7 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """True if every reachable state was visited."""
+        """True if no state is left to visit: a wanted class that was not found is impossible."""
         return self.place == len(self.level) and not self.next_level and not any(self.ahead)
 
     @property

@@ -92,7 +92,7 @@ def effects(before: Broker, after: Broker) -> str:
 
 
 def describe_request(request: Fetch | AskEpochEnd) -> str:
-    """Return a follower's Fetch or OffsetsForLeaderEpoch request as a clause: `asks for offset 3 in epoch 1 …`, or
+    """Return a follower's Fetch or OffsetForLeaderEpoch request as a clause: `asks for offset 3 in epoch 1 …`, or
     `asks where epoch 1 ends`."""
     if isinstance(request, Fetch):
         where = f"asks for offset {request.offset} in epoch {request.leader_epoch}"

@@ -335,7 +335,7 @@ def _atomic(
     number: int, coordinator: Transaction, first: Log, second: Log, app: _App
 ) -> Iterator[tuple[str, str]]:
     """Yield a finding for each transaction of client `number` that is not atomic. A committed one must be visible in
-    both partitions after all markers, an open or aborted one in none."""
+    both partitions after all markers, one that is open, aborted or fenced in none."""
     for place, how in enumerate((*app.ended, "open")):
         key = _key(number, place)
         held = [any(batch.key == key for batch in visible(log, committed=True)) for log in (first, second)]

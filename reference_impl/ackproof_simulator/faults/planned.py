@@ -216,8 +216,8 @@ class _RollingRun(RestartRun[RolloutT]):
             self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
     def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return these nodes in restart order: controllers before brokers, the active controller as the last controller
-        (in ZooKeeper mode as the last broker)."""
+        """Return these nodes in restart order: nodes without a broker first, then brokers. The node that acts as the
+        controller (`Control.acting`) is the last of its group."""
         control = self.world.control
         return tuple(sorted(nodes, key=lambda node: (node in control.brokers, node == control.acting, node)))
 

@@ -243,7 +243,7 @@ class _CrashLoopRun(DownRun[CrashLoop | KillStarting]):
 
 @does(LoseQuorum)
 class _QuorumRun(Virtual[LoseQuorum]):
-    """Pause or kill more than half of the controllers, the active one included."""
+    """Pause or kill more than half of the controllers, among them the active one if there is one."""
 
     def inject(self) -> str:
         control = self.world.control
