@@ -139,12 +139,13 @@ def evidence_of(case: CaseView, course: Course) -> list[Piece]:
             *("audit", "unread bytes"),
             lacking=case.audit is None or not case.audit.complete,
         ),
-        weighed.contradictions(),
+    ]
+    of_logs = (
         weighed.piece("The logs on disk agree with the final read", logs, "logs", "left replicas"),
         weighed.piece("The replay leaves no doubt", replay, "replay"),
-        *weighed.others(),
-        *_calm(case),
-    ]
+    )
+    # last, for it takes the contradictions that other rows show, too
+    rows += [weighed.contradictions(), *of_logs, *weighed.others(), *_calm(case)]
     return rows
 
 

@@ -36,6 +36,8 @@ _PROMISES: Final = {
     Anomaly.STALLED: "a group whose members run commits the end of its input",
 }
 _TRANSACTIONS_TOPIC: Final = "__transaction_state"
+_ASSIGNS_LOG_DIRS: Final = 17
+"""Level of `metadata.version` (3.7-IV2) from which the metadata log names the log dir of each replica (KIP-858)."""
 _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READER})
 """Classes of clients, which are watched while the load runs (`run.client_recovery`)."""
 
@@ -125,7 +127,7 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
             "unclean.leader.election.enable is off (KIP-966)"
         )
     broken = facts.disk_nodes & set(one.offline)
-    replaced = set() if unclean else _with_new_log_dirs(facts, one.place)
+    replaced = set() if unclean else _with_new_log_dirs(facts)
     down = able.difference(running)
     if not able or able - down - broken - replaced:
         return ""
@@ -139,25 +141,25 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
     )
 
 
-def _with_new_log_dirs(facts: Facts, place: TopicPartition) -> set[int]:
-    """Return the nodes whose log dirs got new ids (`directory.id`) because a fault emptied their disks, if no leader of
-    the partition was elected afterwards. Empty in ZooKeeper mode."""
-    if facts.case.experiment.cluster.mode != "kraft":
+def _with_new_log_dirs(facts: Facts) -> set[int]:
+    """Return the nodes whose log dirs got new ids (`directory.id`), because a fault emptied their disks and was not
+    seen to be healed: their replicas did not come back into sync under a leader.
+
+    Empty where partitions are not assigned to log dirs: in ZooKeeper mode, and below metadata.version 3.7-IV2.
+    """
+    cluster = facts.case.experiment.cluster
+    if (
+        cluster.mode != "kraft"
+        or cluster.features.get("metadata.version", _ASSIGNS_LOG_DIRS) < _ASSIGNS_LOG_DIRS
+    ):
         return set()
-    samples, found = facts.samples_of.get(place, ()), set[int]()
-    for fault in facts.case.faults:
-        life = facts.faults.get(fault.number)
-        if (
-            not isinstance(fault, EmptyDisk)
-            or fault.restore != "nothing"
-            or life is None
-            or life.confirmed is None
-        ):
-            continue
-        epoch = max((one.leader_epoch for one in samples if one.t_ns <= life.confirmed), default=math.inf)
-        if not any(one.leader >= 0 and one.leader_epoch > epoch for one in samples):
-            found |= set(life.nodes)
-    return found
+    return {
+        node
+        for fault in facts.case.faults
+        if isinstance(fault, EmptyDisk) and fault.restore == "nothing"
+        if (life := facts.faults.get(fault.number)) is not None and life.recovered is None
+        for node in life.nodes
+    }
 
 
 def _of_stalled(facts: Facts, one: Unrecovered) -> str:

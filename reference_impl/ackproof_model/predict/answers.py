@@ -116,12 +116,12 @@ def _store(key: str, found: Answers) -> Answers:
 
 def cached(question: str, bound: int, work: Callable[[], Answers]) -> Answers:
     """Return the answers to a question from the cache, or else from `work`, a search of at most `bound`
-    states, and cache them. Answers of a complete search hold for every bound above its number of states."""
+    states, and cache them. Answers of a search that its bound did not cut short hold for every higher bound."""
     for limit in (None, bound):
         key = _key_of(question, limit)
         if key not in _known and (read := _read(_cache_path(key))) is not None:
             _known[key] = read
-        if key in _known and (_known[key].bound <= bound or _known[key].states < bound):
+        if key in _known and _known[key].bound <= bound:
             return _known[key]
     found = work()
     return _store(_key_of(question, None if found.exhausted else bound), found)

@@ -147,43 +147,37 @@ def test_an_empty_isr_and_elr_excuse_only_where_the_last_of_them_were_killed(
     assert ("KIP-966" in why) is excused
 
 
+EMPTIED = "empty_disk: {target: leader(orders/0)}"
+
+
 @pytest.mark.parametrize(
-    ("disk_fault", "config", "excused"),
+    ("disk_fault", "config", "cluster", "recovered", "excused"),
     [
-        ("empty_disk: {target: leader(orders/0)}", "", True),
-        ("empty_disk: {target: leader(orders/0)}", UNCLEAN, False),
-        ("empty_disk: {target: leader(orders/0), restore: live}", "", False),
-        ("truncate_segment: {target: leader(orders/0)}", "", False),
+        (EMPTIED, "", "", None, True),
+        (EMPTIED, "", "", 1_300_000_000, False),
+        (EMPTIED, UNCLEAN, "", None, False),
+        (EMPTIED, "", "features: {metadata.version: 16}, ", None, False),
+        ("empty_disk: {target: leader(orders/0), restore: live}", "", "", None, False),
+        ("truncate_segment: {target: leader(orders/0)}", "", "", None, False),
     ],
-    ids=["a new log dir", "any may lead", "a copy of the log dir", "the same log dir"],
+    ids=["a new one", "in sync again", "any may lead", "not assigned", "a copy", "the same one"],
 )
 def test_a_log_dir_that_is_served_excuses_only_if_it_is_a_new_one(
-    make_run: MakeRun, disk_fault: str, config: str, *, excused: bool
+    make_run: MakeRun, disk_fault: str, config: str, cluster: str, recovered: int | None, *, excused: bool
 ) -> None:
     experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
         "kill: {target: leader(orders/0)}", disk_fault
     )
     if config:
         experiment = experiment.replace("{min.insync.replicas: 2}", config)
-    there = stuck("leaderless", isr=(2,), replicas=(2,))
-    assert of(judged(make_run, there, experiment=experiment), "leaderless").forbidden is not excused
-
-
-@pytest.mark.parametrize("later", [{"leader": 2, "leader_epoch": 9}, {"leader": -1, "leader_epoch": 9}])
-def test_a_new_log_dir_excuses_only_until_a_leader_is_elected(
-    make_run: MakeRun, later: dict[str, int]
-) -> None:
-    experiment = EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
-        "kill: {target: leader(orders/0)}", "empty_disk: {target: leader(orders/0)}"
-    )
+    if cluster:
+        experiment = f"cluster: {{kafka: 3.9.2, brokers: 3, {cluster}}}\n{experiment}"
     run = make_run(experiment=experiment)
     RecoveryFile(bounds=BOUNDS, waited_s=11, running=(1, 2, 3)).save(run.recovery)
     facts = Facts.read(run)
-    unrecovered = stuck("leaderless", isr=(2,), replicas=(2,))
-    place = unrecovered.place
-    last = facts.samples_of[place][-1]
-    facts.__dict__["samples_of"] = {place: (replace(last, t_ns=0), replace(last, t_ns=10**12, **later))}
-    assert ("replaced the disk" in excuse(facts, unrecovered, (1, 2, 3))) is (later["leader"] < 0)
+    facts.__dict__["faults"] = {1: replace(facts.faults[1], recovered=recovered)}
+    why = excuse(facts, stuck("leaderless", isr=(2,)), (1, 2, 3))
+    assert ("replaced the disk" in why) is excused
 
 
 def test_a_reassignment_to_a_broker_that_is_down_is_excused(make_run: MakeRun) -> None:

@@ -106,7 +106,7 @@ def test_errors_of_partitions_are_read_by_the_version_of_the_request(api: str, v
     assert contents.read_partition_errors(api, asked, stamped) == [0, CODE]
 
 
-@pytest.mark.parametrize(("api", "version"), versions())
+@pytest.mark.parametrize(("api", "version"), versions("Fetch", "AlterPartition"))
 def test_one_partition_of_a_response_is_stamped(api: str, version: int) -> None:
     frame = framed(rows(api, version, "Response"))
     stamped = contents.put_error(APIS[api].key, version, memoryview(frame), CODE, lambda place: place[1] == 4)

@@ -112,11 +112,12 @@ def put_error(
 ) -> bytes:
     """Return the framed response `frame` with the error `code` in it.
 
-    With `among`, the error is put into the rows of the partitions that `among` accepts. With `among` None, it is put at
-    the top level of the response, or into all rows if the response has no error there. Raises `UnreadableFrame` if the
-    response cannot be decoded or has no such row.
+    The error is put at the top level if this module knows the layout of the response in this version (APIs of
+    `ANSWERABLE`). It is put there, too, if `among` is None and the response has an error there. Otherwise it is put
+    into the rows of the partitions that `among` accepts (None: all). Raises `UnreadableFrame` if the response cannot be
+    decoded or has no such row.
     """
-    if among is None and (at := _error_offset(_names()[api], version)) is not None:
+    if (at := _error_offset(_names()[api], version)) is not None:
         if len(frame) < at + 2:
             raise UnreadableFrame(f"a response of {len(frame)} bytes")
         return b"".join((frame[:at], struct.pack(">h", code), frame[at + 2 :]))
