@@ -115,7 +115,7 @@ class RuleCounts:
     matched: int = 0
     """Frames on the rule's routes that fit its direction, API, client id and partitions."""
     hit: int = 0
-    """Frames that the rule has acted on: dropped, delayed, changed or held."""
+    """Frames on which the rule has acted, such as dropped, delayed, repeated or held frames. At most `matched`."""
     holding: int = 0
     """Frames that a rule of kind `hold` holds now."""
     full: bool = False
