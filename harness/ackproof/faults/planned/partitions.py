@@ -229,7 +229,8 @@ class MoveLogDir(FaultSpec):
 class _LogDirMove(Injection[MoveLogDir]):
     """Move each replica to another log dir of its broker: the first, sorted by path, that does not have the partition.
 
-    The witness is the disk: the partition's folder is then in one log dir only, another than before.
+    The witness is the disk: the partition's folder is then in one log dir only, another than before. Raises
+    `FaultNotConfirmed` if a broker does not run, has no replica of the partition, or has no other log dir.
     """
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:

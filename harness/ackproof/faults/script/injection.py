@@ -127,9 +127,9 @@ class _ScriptInjection(Injection[Script]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Shut the gates, and wait until the requests that brokers send by themselves wait there. All replicas must have
-        the same log end and high watermark, and one record of each producer must be acknowledged. That state is the
-        base from which the script counts. Raises `FaultNotConfirmed` if that does not come about in time."""
+        """Shut the gates, and wait until the requests that brokers send by themselves wait there. All replicas must
+        have the same log end and high watermark, and one record of each producer must be acknowledged. That state is
+        the base from which the script counts. Raises `FaultNotConfirmed` if that does not come about in time."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:

@@ -124,8 +124,8 @@ class RuleCounts:
 
 @dataclass(eq=False)
 class HeldFrame:
-    """Frame that a rule holds. `counted`: True if the frame is in the rule's count of held frames; False for probes,
-    and for frames that a rule only delays or repeats."""
+    """Frame that the rule `acting` holds on the route with the name `way`. `counted`: True if the frame is in the
+    rule's count of held frames; False for probes, and for frames that a rule only delays or repeats."""
 
     acting: ActiveRule
     counted: bool
