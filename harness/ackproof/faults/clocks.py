@@ -87,7 +87,11 @@ class ClockJump(NodeFault):
 
 @injects(ClockJump)
 class ClockJumpInjection(ProcessInjection[ClockJump]):
-    """Change the file from which the node reads the offset of its wall clock. Healing changes it back."""
+    """Shift the wall clocks of nodes by the fault's `by`. Healing ends this shift; shifts by other faults stay.
+
+    Both are confirmed when the time stamps in each node's log show the sum of the shifts in force. The uncertainty of
+    that reading must be at most half of `by`.
+    """
 
     _true: Mapping[int, ClockReading] = {}
 

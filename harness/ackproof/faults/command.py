@@ -141,7 +141,10 @@ def require(faults: Iterable[FaultSpec]) -> None:
 
 @injects(CommandFault)
 class CommandInjection(Injection[CommandFault]):
-    """Run the commands of one fault, each with a time limit."""
+    """Run the commands of one fault, each with a time limit, and wait until its check commands show the effect.
+
+    Raises `FaultNotConfirmed` if the check succeeds before the fault, if `inject` or `heal` fails, or if no check shows
+    the change within `timeout`. Also raises it if `heal_check` succeeds while the fault is in force."""
 
     def __init__(self, fault: CommandFault, aim: Aim, context: FaultContext) -> None:
         if context.tag is None:

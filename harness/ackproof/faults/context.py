@@ -134,7 +134,7 @@ class Holds:
 
     @property
     def over(self) -> frozenset[int]:
-        """Numbers of the faults that are over."""
+        """Numbers of the faults that have ended: those for which `drop` was called."""
         with self._lock:
             return frozenset(self._over)
 

@@ -49,7 +49,9 @@ class CrashLoop(ProcessFault):
 
 @injects(CrashLoop)
 class CrashLoopInjection(ProcessInjection[CrashLoop]):
-    """Injection of a crash loop. The first crash is the injection; the others are part of the healing."""
+    """Injection of a crash loop. The first crash is the injection; the others are part of the healing.
+
+    The healing is confirmed when `times` different processes of each node have ended and the nodes answer."""
 
     def __init__(self, fault: CrashLoop, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -115,7 +117,9 @@ class KillStarting(ProcessFault):
 
 @injects(KillStarting)
 class _KillStartingInjection(ProcessInjection[KillStarting]):
-    """Kill a node, start it, and kill it again before the start is complete."""
+    """Kill each node, start it, and kill it again before the start is complete.
+
+    Raises `FaultNotConfirmed` if the node logs nothing after its start, or logs that the start was complete."""
 
     def inject(self) -> str:
         self._last_line: dict[int, str] = {}
@@ -182,7 +186,8 @@ class OutOfMemory(ProcessFault):
 
 @injects(OutOfMemory)
 class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
-    """Send a broker requests that announce sizes which together exceed its heap."""
+    """Send each broker requests that announce sizes which together exceed its heap. Confirmed when its process is gone
+    and the end of its log has a further OutOfMemoryError."""
 
     def inject(self) -> str:
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
@@ -253,7 +258,10 @@ class Starve(ProcessFault):
 @injects(Starve)
 class StarveInjection(ProcessInjection[Starve]):
     """Stop and continue all target nodes periodically, on a thread. Healing ends the thread and leaves the nodes
-    running."""
+    running.
+
+    Confirmed when samples of `LOOK_S` seconds show each node stopped for `MUCH` of the expected time. The healing is
+    confirmed when no sample shows a node stopped that no other fault holds."""
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -165,7 +165,8 @@ class FaultDriver:
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:
-        """Heal every fault, and wait until each has ended. Raises OSError if the timeline could not be written."""
+        """Heal every fault, and wait until each has ended. Then undo what faults whose healing failed left in the
+        cluster's metadata. Raises OSError if the timeline could not be written."""
         self._load = LoadPhase.OVER
         if self._clock.is_alive():
             self._clock.join()

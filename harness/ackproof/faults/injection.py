@@ -47,11 +47,12 @@ class Aim:
 
 
 class Injection(ABC, Generic[SpecT]):
-    """One fault on given nodes. Each step raises `FaultNotConfirmed` if it cannot be done, or has no evidence. Waits
-    raise `Interrupted` if the run is stopped.
+    """One fault on given nodes. A driver calls `inject`, `confirm`, `heal` and `confirm_healed` in this order. Each
+    step raises `FaultNotConfirmed` if it cannot be done, or has no evidence. Waits raise `Interrupted` if the run is
+    stopped.
 
     `inject` and `heal` return what they did, in words. `confirm` and `confirm_healed` return what an independent
-    witness saw. `heal` may be called after `inject` failed half way: it then repairs whatever is broken.
+    witness saw. `heal` may be called after `inject` or `confirm` failed: it then repairs whatever is broken.
     """
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:

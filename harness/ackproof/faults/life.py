@@ -304,7 +304,7 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 
 def state_came(trigger: StateTrigger, number: float | None, moment: Moment) -> str | None:
     """Return the trigger's condition in words if `number` meets it, or if its `at_latest` has passed; else None.
-    `number`: present value of the quantity; None: unknown."""
+    `number`: present value of the quantity; None: unknown. `at_latest` counts from `moment.began_ns`."""
     if number is not None and trigger.condition.holds(number):
         return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
     if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:

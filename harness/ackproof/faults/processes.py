@@ -88,8 +88,11 @@ class Restart(ProcessFault):
 
 
 class ProcessInjection(Injection[SpecT]):
-    """Base of injections that end, stop or start processes of nodes. If a fault aims at several nodes, all of
-    them must run."""
+    """Base of injections that end, stop or start processes of nodes. If a fault aims at several nodes, all of them must
+    run.
+
+    By default the fault is confirmed when all processes are gone. Healing starts the nodes that are down and that no
+    other fault keeps down. It is confirmed when all nodes answer."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -251,7 +254,7 @@ def _has_ended(node: LocalNode, pid: int | None) -> bool:
 
 @injects(Kill)
 class KillInjection(ProcessInjection[Kill]):
-    """Kill nodes with SIGKILL. Healing starts them again."""
+    """Kill nodes with SIGKILL; confirmed and healed as in `ProcessInjection`."""
 
     def inject(self) -> str:
         return self._strike(lambda node: node.kill(), "SIGKILL")
@@ -259,7 +262,8 @@ class KillInjection(ProcessInjection[Kill]):
 
 @injects(Stop)
 class _StopInjection(ProcessInjection[Stop]):
-    """Shut nodes down by SIGTERM (a controlled shutdown). Healing starts them again."""
+    """Shut nodes down by SIGTERM (a controlled shutdown). Confirmed when all are gone within `STOPPED_WITHIN_S`
+    seconds. Healing starts them again."""
 
     def inject(self) -> str:
         return self._strike(self._terminate, "SIGTERM")
@@ -270,7 +274,9 @@ class _StopInjection(ProcessInjection[Stop]):
 
 @injects(Pause)
 class PauseInjection(ProcessInjection[Pause]):
-    """Stop the processes of nodes by SIGSTOP. Healing sends SIGCONT. Containers are frozen and thawed instead."""
+    """Stop the processes of nodes by SIGSTOP. Healing sends SIGCONT. Containers are frozen and thawed instead.
+
+    Confirmed when the kernel shows all nodes stopped. The healing is confirmed when they answer again."""
 
     def __init__(self, fault: Pause, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -315,8 +321,8 @@ class PauseInjection(ProcessInjection[Pause]):
 
 @injects(Restart)
 class _RestartInjection(ProcessInjection[Restart]):
-    """Shut nodes down and start them at once. Confirmed when each node runs as another process, or another fault holds
-    it."""
+    """Shut nodes down and start them at once. Confirmed when no node has its earlier process, and each node runs or is
+    held by another fault."""
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}

@@ -84,7 +84,11 @@ class LoseQuorum(FaultSpec):
 
 @injects(LoseQuorum)
 class _LoseQuorumInjection(ProcessInjection[LoseQuorum]):
-    """Kill or pause the active controller, and as many others as are needed to leave no majority."""
+    """Kill or pause the active controller, and as many others as are needed to leave no majority. Healing starts or
+    resumes them.
+
+    Confirmed when they are gone or stopped, and `LEADERLESS_LOOKS` consecutive observations find no active controller.
+    The healing is confirmed when they answer and a controller leads the quorum."""
 
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -190,7 +194,10 @@ class RemoveController(NodeFault):
 
 @injects(RemoveController)
 class _ControllerRemoval(Injection[RemoveController]):
-    """Remove controllers from the quorum (RemoveRaftVoter). Healing adds them again (AddRaftVoter)."""
+    """Remove controllers from the quorum (RemoveRaftVoter). Healing adds them again (AddRaftVoter).
+
+    Each is confirmed by DescribeQuorum at another broker, whose voters lack or contain the controllers. Raises
+    `FaultNotConfirmed` if a controller is no voter, or if Kafka refuses the change for `CHANGED_WITHIN_S` seconds."""
 
     def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

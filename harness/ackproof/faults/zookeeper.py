@@ -69,7 +69,9 @@ def zookeeper_of(context: FaultContext) -> ZooKeeper:
 
 @injects(ExpireSession)
 class _ExpireSessionInjection(Injection[ExpireSession]):
-    """Close the sessions of brokers. The brokers register again by themselves."""
+    """Close the ZooKeeper sessions of brokers. Confirmed when each broker's registration is gone, or belongs to another
+    session. Raises `FaultNotConfirmed` if a broker has no session. The healing is confirmed when each
+    broker has registered again by itself and answers."""
 
     def __init__(self, fault: ExpireSession, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -203,7 +203,8 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 class Lease(AbstractContextManager["Lease"]):
     """Exclusive use of a block of addresses. It lasts until this process calls `release` or ends, and every
-    process that inherited `descriptor` has ended."""
+    process that inherited `descriptor` has ended. `name`: socket that claims the block in this network namespace, which
+    `release` closes; None without one."""
 
     def __init__(self, addresses: Addresses, descriptor: int, name: socket.socket | None = None) -> None:
         self.addresses = addresses

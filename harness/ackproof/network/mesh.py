@@ -146,8 +146,8 @@ class Mesh(Protocol):
         """
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        """Send one request as `source` would, shut down the sending side, and return the seconds until `target`
-        closes.
+        """Send one request as `source` would. After the answer shut down the sending side, and return the seconds from
+        then until `target` closes.
 
         None: no connection, no answer, or not closed within `timeout_s` seconds. Raises `LinkError` as `probe` does.
         """

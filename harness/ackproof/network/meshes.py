@@ -54,7 +54,7 @@ class PeerView(Protocol):
 
     def reaches(self, link: Link) -> tuple[Address, ...]:
         """Return the addresses to which the link's `source` connects in order to reach `target`, the main address
-        first."""
+        first; () if the files have none."""
 
     def listens(self, link: Link) -> tuple[Address, ...]:
         """Return the addresses at which the link's `target` listens for `source`, the most used address first."""
@@ -99,7 +99,7 @@ class ProxyMesh:
 
     def start(self, lease_descriptor: int) -> None:
         """Start the proxy server, and add the proxies of all links. Raises `LinkError` if the server does not
-        answer in time.
+        answer in time, or does not make a proxy.
 
         `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the
         proxies keep open.

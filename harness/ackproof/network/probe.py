@@ -113,8 +113,8 @@ def probe(
 
 
 def measure_close(address: tuple[str, int], *, timeout_s: float, zookeeper: bool = False) -> float | None:
-    """Send one request, shut down the sending side, and return the seconds until the server closes the
-    connection.
+    """Send one request. After the answer shut down the sending side, and return the seconds from then until the server
+    closes the connection.
 
     None: no connection, no answer, or not closed within `timeout_s` seconds. `zookeeper`: the server is a
     ZooKeeper server.

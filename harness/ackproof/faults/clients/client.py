@@ -6,8 +6,7 @@ The field `client` selects the clients: `producer(0)`, `reader(1)`, `member(2)` 
 groups. `member(billing)` and `members(billing)` are those of one consumer group or share group, `owner(orders/0)` and
 `owner(billing, orders/0)` the member that owns a partition now, as its coordinator says.
 
-The witness is the kernel: the process and those that it started have ended, or all their threads are stopped and not
-scheduled.
+The witness is the kernel: the client's processes have ended, or all their threads are stopped and not scheduled.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class ClientSelector:
 
     @property
     def prefix(self) -> str:
-        """Return the first letter of the ids of this kind: `g` for members of consumer groups, else the kind's own."""
+        """Return the first letter of the ids of this kind: `g` for members of groups, else the kind's own."""
         return "g" if self.kind == "member" else self.kind[0]
 
     def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
@@ -225,7 +224,8 @@ class ClientInjection(Injection[ClientT]):
         return found
 
     def choose(self) -> list[ClientProcess]:
-        """Return the clients that the fault's field `client` selects now. Raises `FaultNotConfirmed` if none runs."""
+        """Return the clients that the fault's field `client` selects now. Raises `FaultNotConfirmed` if none runs, or
+        if no coordinator names the owner of a selected partition within `OWNED_WITHIN_S` seconds."""
         group = self.fault.client.group
         running = {
             name: client
@@ -304,7 +304,7 @@ def has_ended(client: ClientProcess) -> bool:
 
 @injects(KillClient)
 class _KillClientInjection(ClientInjection[KillClient]):
-    """Kill clients with SIGKILL. Healing starts a new client for each."""
+    """Kill clients with SIGKILL. Confirmed when all their processes are gone. Healing starts a new client for each."""
 
     _others: Sequence[str] = ()
 
@@ -340,7 +340,7 @@ class _KillClientInjection(ClientInjection[KillClient]):
 
 @injects(PauseClient)
 class _PauseClientInjection(ClientInjection[PauseClient]):
-    """Pause clients with SIGSTOP. Healing sends SIGCONT."""
+    """Pause clients with SIGSTOP. Confirmed when none of their threads is scheduled. Healing sends SIGCONT."""
 
     def __init__(self, fault: PauseClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -52,8 +52,11 @@ class FenceProducer(ClientFault):
 
 @injects(FenceProducer)
 class _FenceProducerInjection(ClientInjection[FenceProducer]):
-    """Start another producer with the transactional id of each chosen producer, which is thereby fenced.
-    Healing does nothing: the fenced producer ends by itself."""
+    """Start another producer with the transactional id of each chosen producer.
+
+    Confirmed when the coordinator shows another epoch or producer id, and each older producer reports that it was
+    fenced. Raises `FaultNotConfirmed` if a producer has no transactional id, or if no broker knows the id. Healing does
+    nothing; it is confirmed when the older producers have ended and the newer ones are at work."""
 
     def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

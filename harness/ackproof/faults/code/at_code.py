@@ -225,7 +225,10 @@ def rule_text(fault: AtCode, place: CodePlace, key: str) -> str:
 
 @injects(AtCode)
 class AtCodeInjection(ProcessInjection[AtCode]):
-    """Load the fault's Byteman rule into each target node, and wait until the rule has acted on one of these nodes."""
+    """Load the fault's Byteman rule into each target node, and wait until the rule has acted on one of these nodes.
+
+    Raises `FaultNotConfirmed` if a node's release lacks the point, or if no node shows that the rule acted within
+    `PASSED_WITHIN_S` seconds. Healing removes the rule, releases the threads that it holds and starts halted nodes."""
 
     def __init__(self, fault: AtCode, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -367,7 +370,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
 
 
 def _held_thread(rule: _LoadedRule, fault: AtCode) -> str | None:
-    """Return the name of a thread that the rule holds in its method, as the JVM says; None if no thread is held."""
+    """Return the name of a thread that the rule pauses or delays in its method, as the JVM says. None if there is no
+    such thread; always None for `halt` and `throw`, which hold no thread."""
     frame = _STANDS_IN.get(fault.does, "")
     if not frame:
         return None

@@ -188,8 +188,11 @@ class EmptyDisk(DiskFault):
 
 @injects(EmptyDisk)
 class EmptyDiskInjection(DiskInjection[EmptyDisk]):
-    """Empty the node's folders. Before its start, format them again, as for a replaced machine, or put a copy
-    back (`restore`)."""
+    """End the node and empty its folders. Before its start, format them again, as for a replaced machine, or put a copy
+    back (`restore`).
+
+    Confirmed when the process is gone and the folders are empty. Raises `FaultNotConfirmed` if they had no segment
+    before, or if the copy has none or has changed."""
 
     def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -67,7 +67,8 @@ class FlipBits(PartitionFault):
 
 @injects(FlipBits)
 class _FlipBitsInjection(PartitionInjection[FlipBits]):
-    """Flip one bit in the middle of the records of a segment's middle batch."""
+    """Flip one bit in the middle of the records of a segment's middle batch. Confirmed when the batch's checksum, read
+    again, is wrong. Raises `FaultNotConfirmed` if the segment has no batch, or if the checksum was wrong before."""
 
     def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

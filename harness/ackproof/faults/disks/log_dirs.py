@@ -207,7 +207,8 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
 @injects(FullDisk)
 class _FullDiskInjection(LogDirInjection[FullDisk]):
-    """Fill the file system with one large file."""
+    """Fill the file system of each node's log dir with one large file. Confirmed when at most `leave` and `SLACK` bytes
+    are free, and the broker has ended or logged the failure."""
 
     def inject(self) -> str:
         self._choose()
@@ -238,7 +239,8 @@ class _FullDiskInjection(LogDirInjection[FullDisk]):
 @injects(FailLogDir)
 class _FailLogDirInjection(LogDirInjection[FailLogDir]):
     """Make a log dir fail. With `io_error`, shut its file system down. Otherwise make its folders read-only:
-    by the immutable flag as root, else by the folders' mode."""
+    by the immutable flag as root, else by the folders' mode. Confirmed when no file can be created in the log dir, and
+    the broker has ended or logged the failure."""
 
     def inject(self) -> str:
         self._choose()

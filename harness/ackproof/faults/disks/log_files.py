@@ -164,7 +164,8 @@ class PartitionInjection(DiskInjection[PartitionT]):
 
 @injects(TruncateSegment)
 class _TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
-    """Kill the node, and cut the last bytes off a segment's file."""
+    """Kill the node, and cut the last bytes off a segment's file. Confirmed when the file is shorter and its whole
+    batches end at a lower offset. Raises `FaultNotConfirmed` if the node has no such segment."""
 
     def inject(self) -> str:
         self._before: dict[int, tuple[Segment, int, int]] = {}
@@ -197,7 +198,8 @@ class _TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
 
 @injects(DeleteCheckpoint)
 class _DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
-    """Kill the node, and delete a checkpoint file of its log dirs or of the partition."""
+    """Kill the node, and delete a checkpoint file of its log dirs or of the partition. Confirmed when the process and
+    the files are gone. Raises `FaultNotConfirmed` if the node has no such file."""
 
     def inject(self) -> str:
         for node in self.nodes:

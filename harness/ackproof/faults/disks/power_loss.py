@@ -131,7 +131,11 @@ class Canary:
 
 @injects(PowerLoss)
 class PowerLossInjection(DiskInjection[PowerLoss]):
-    """Cut the power of one, several or all nodes at once."""
+    """Cut the power of one, several or all nodes at once: by their file systems if all have their own and `how` is not
+    `cut`, else by cuts of their logs.
+
+    Confirmed when the processes are gone and, by file system, the content of each canary is missing. A cut is not
+    confirmed if no log became shorter, or if settings make Kafka fsync and `keep` is missing."""
 
     def __init__(self, fault: PowerLoss, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

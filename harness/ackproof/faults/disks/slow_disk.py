@@ -169,7 +169,8 @@ class FreezeLoop:
 
 @injects(SlowDisk)
 class _SlowDiskInjection(LogDirInjection[SlowDisk]):
-    """Slow down the nodes' disks by freezing their file systems repeatedly. No process ends."""
+    """Slow down the nodes' disks by freezing their file systems repeatedly. No process ends. Healing thaws them. It is
+    confirmed when a write and fsync is fast again, the nodes answer, and their replicas are in sync."""
 
     _loop: FreezeLoop | None = None
 

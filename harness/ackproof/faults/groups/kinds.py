@@ -112,7 +112,8 @@ class MigrateGroup(BounceMembers):
 
 @injects(JoinGroup)
 class _JoinInjection(GroupInjection[JoinGroup]):
-    """Start additional members of the group. Healing stops them."""
+    """Start additional members of the group. Confirmed when the coordinator lists them. Healing stops them, until the
+    coordinator no longer lists them."""
 
     def inject(self) -> str:
         for _ in range(self.fault.count):
@@ -133,7 +134,8 @@ class _JoinInjection(GroupInjection[JoinGroup]):
 
 @injects(LeaveGroup)
 class _LeaveInjection(GroupInjection[LeaveGroup]):
-    """Stop members cleanly. Healing starts a new member in place of each."""
+    """Stop members cleanly. Confirmed when the coordinator no longer lists them. Raises `FaultNotConfirmed` if no
+    member runs. Healing starts a new member in place of each that no other fault replaced."""
 
     def inject(self) -> str:
         running = self.running_or_fail()
@@ -155,7 +157,10 @@ class _LeaveInjection(GroupInjection[LeaveGroup]):
 
 @injects(BounceMembers)
 class _RollingInjection(GroupInjection[BounceMembers]):
-    """Replace members one by one. The first replacement is the injection; the others are part of the healing."""
+    """Replace members one by one. The first replacement is the injection; the others are part of the healing.
+
+    Each is confirmed when the coordinator lists the new member, for a migration with the new protocol, and no longer
+    the old one. A member that another fault has ended is left out."""
 
     _order: Sequence[str] = ()
     """Members in the order of their replacement."""
@@ -239,7 +244,9 @@ class ResetOffsets(GroupFault):
 @injects(ResetOffsets)
 class _ResetInjection(GroupInjection[ResetOffsets]):
     """Stop the group's members if `stop_members` is set, and commit the offsets. Healing starts members in place of
-    those that were stopped."""
+    those that were stopped.
+
+    Confirmed when OffsetFetch returns the offsets. Raises `FaultNotConfirmed` if the group still has members."""
 
     _offsets: Mapping[TopicPartition, int] = {}
     """Offsets to commit."""
@@ -268,8 +275,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         return f"committed at broker {broker} for {self.fault.group}: {text}"
 
     def _find_targets(self, topics: tuple[str, ...]) -> dict[TopicPartition, int]:
-        """Return the offset to commit for each partition of the topics: the fault's `to`, within the partition's log.
-        Raises `FaultNotConfirmed` if a leader does not answer."""
+        """Return the offset to commit for each partition of the topics: the fault's `to`, limited to the range from the
+        log start offset to the high watermark. Raises `FaultNotConfirmed` if a leader does not answer."""
         count = len(self.context.cluster.topic_state(topics))
         ends = self.wait_for(
             lambda: ends if len(ends := self.context.cluster.partition_ends(topics)) >= count > 0 else None,

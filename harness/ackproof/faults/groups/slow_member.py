@@ -73,8 +73,8 @@ class SlowMember(ClientFault):
 
 
 class _Pace:
-    """Watches how fast a member processes records, by the `processed` events that appear in its output file.
-    `seen`: times at which the last two were seen, in seconds on a monotonic clock."""
+    """Watches how fast a member processes records, by the `processed` events that appear in its output file from the
+    creation of this object on. `seen`: times at which the last two were seen, in seconds on a monotonic clock."""
 
     def __init__(self, groups: Groups, client: ClientProcess) -> None:
         self.client = client
@@ -105,7 +105,10 @@ class _Pace:
 
 @injects(SlowMember)
 class _SlowMemberInjection(ClientInjection[SlowMember]):
-    """Tell members to take longer for each record. Healing tells them to take their usual time."""
+    """Tell members to take longer for each record. Healing tells them to take their usual time.
+
+    Confirmed when each member runs and processes no record for 80 % of `record_time`. Before the fault and after the
+    healing it must process two records within that time, unless it has ended."""
 
     @property
     def _still_s(self) -> float:

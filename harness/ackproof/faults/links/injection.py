@@ -186,7 +186,7 @@ class LinksInjection(Injection[LinksT]):
 
     def _look_before(self) -> None:
         """Probe each link before the fault, for comparison at its confirmation and healing. Raises `FaultNotConfirmed`
-        if a link is broken and no other fault is the cause, or if there is no link to break."""
+        if no link can be broken, or if a link is broken though both ends run and no other fault is the cause."""
         self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
         looks = on_each(self.links, self._first_look)
         self._before = {link: look for link, look in looks.items() if look.passes}

@@ -117,8 +117,9 @@ class LinkFault(FaultSpec):
     # -- witness: it never asks what was imposed; a look raises `LinkError` if it is not possible -----------------
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link now for the fault's effect, and return what was seen. This may take seconds. Raises
-        `LinkError` if the link cannot be probed."""
+        """Probe the link now for the fault's effect, and return what was seen. This may take seconds. Here: look for
+        silence; kinds with an effect other than those in `SILENT` override this method. Raises `LinkError` if the link
+        cannot be probed."""
         return look_for_silence(mesh, link, _WAYS[type(self.effect())])
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
@@ -129,7 +130,7 @@ class LinkFault(FaultSpec):
 
     def shows(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Return True if the observation `now`, compared with the observation `before` the fault, shows the fault's
-        effect."""
+        effect. Here: the link was passing before, and is not passing now."""
         return before.passes and not now.passes
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
@@ -174,7 +175,7 @@ def look_for_silence(
 
     In the result `passes` is False if the probe ended in one of `ways`, and the source received no byte in the next
     `STANDS_STILL_S` seconds. `value`: number of bytes received in these seconds. If the probe was answered, they are
-    not counted, and `value` is 0.
+    not counted, and `value` is 0. Raises `LinkError` if the link cannot be probed.
     """
     answer = mesh.probe(link, timeout_s=SILENT_FOR_S)
     if answer.passed:

@@ -76,8 +76,11 @@ class Decommission(ProcessFault):
 
 @injects(Decommission)
 class _DecommissionInjection(ProcessInjection[Decommission]):
-    """Move a broker's replicas away and shut it down, or kill it and then move its replicas. Healing starts the broker
-    again."""
+    """Move the brokers' replicas away and shut them down, or kill them and then move their replicas (`drain`). Healing
+    starts the brokers again.
+
+    Confirmed when their processes are gone, and another broker shows full ISRs and no replica on them. Raises
+    `FaultNotConfirmed` if the remaining brokers are too few for the replicas."""
 
     def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -56,7 +56,8 @@ PlannedT = TypeVar("PlannedT", bound=PartitionOperation)
 
 
 class PartitionOperationInjection(Injection[PlannedT]):
-    """Base injection: the change is requested at one broker and witnessed at another."""
+    """Base of injections that request a change of a partition at one broker, and witness it at another. A broker that
+    runs alone has both roles."""
 
     def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -117,7 +118,11 @@ class ElectUnclean(PartitionOperation):
 
 @injects(ElectPreferred, ElectUnclean)
 class _ElectionInjection(PartitionOperationInjection[PartitionOperation]):
-    """Elect the preferred leader, or any live replica of a leaderless partition."""
+    """Request an election, and wait until another broker shows its result in a newer leader epoch.
+
+    A preferred election is confirmed when the preferred replica leads. It raises `FaultNotConfirmed` if that replica
+    leads already or is not in the ISR. An unclean election is confirmed when a replica outside the previous ISR leads.
+    It raises `FaultNotConfirmed` if the partition has a leader, or if a member of that ISR is elected."""
 
     @property
     def election(self) -> Election:
@@ -224,7 +229,8 @@ class MoveLogDir(FaultSpec):
 class _LogDirMove(Injection[MoveLogDir]):
     """Move each replica to another log dir of its broker: the first, sorted by path, that does not have the partition.
 
-    The witness is the disk: the partition's folder is then in one log dir only, another than before.
+    The witness is the disk: the partition's folder is then in one log dir only, another than before. Raises
+    `FaultNotConfirmed` if a broker does not run, has no replica of the partition, or has no other log dir.
     """
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:

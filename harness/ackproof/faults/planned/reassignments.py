@@ -121,7 +121,11 @@ MoveT = TypeVar("MoveT", bound=Move)
 
 
 class MoveInjection(PartitionOperationInjection[MoveT]):
-    """Base of the injections of `Reassign` and `CancelReassign`: throttles and ends reassignments."""
+    """Base of the injections of `Reassign` and `CancelReassign`: requests a reassignment, throttled if `throttle` is
+    set. Healing ends it (`_end_move`).
+
+    Confirmed when another broker shows other replicas than before. Raises `FaultNotConfirmed` if the partition already
+    has the requested replicas in this order."""
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -182,6 +186,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         return "; ".join(filter(None, (did, lifted)))
 
     def _end_move(self) -> str:
+        """Await the end of the requested reassignment, or cancel it, as the kind of fault does. Return in words what
+        was done. Called only if the reassignment was requested."""
         raise NotImplementedError
 
     def put_back(self) -> str:
@@ -278,7 +284,11 @@ class Reassignment(MoveInjection[Reassign]):
 
 @injects(CancelReassign)
 class CancelledReassignment(MoveInjection[CancelReassign]):
-    """Start a reassignment, and cancel it before it completes."""
+    """Start a reassignment, and cancel it before it completes. Healing cancels it, unless another fault has requested
+    other replicas since.
+
+    Raises `FaultNotConfirmed` if it has completed before the confirmation. Healing raises it if the reassignment has
+    completed by then, unless a storm drew the fault."""
 
     _cancelled = False
 

@@ -140,7 +140,9 @@ class SetConfig(FaultSpec):
 
 @injects(SetConfig)
 class ConfigChange(Injection[SetConfig]):
-    """Change settings while nodes run, and restore them."""
+    """Change settings while nodes run; healing restores them. Confirmed when all running brokers that answer and whose
+    settings the change concerns report the new values. Raises `FaultNotConfirmed` if all of them report these values
+    before. The healing is confirmed when none reports all of them any more."""
 
     _before: dict[str, Setting] | None = None
     _is_back = False
@@ -278,7 +280,9 @@ class Recreate(FaultSpec):
 
 @injects(Recreate)
 class _Recreation(Injection[Recreate]):
-    """Delete the topic. Healing creates it again."""
+    """Delete the topic. Confirmed when another broker shows no such topic. Healing creates it again, and is confirmed
+    when the leaders of all partitions answer with logs that begin at offset 0. Raises `FaultNotConfirmed` if a
+    partition has no leader that answers before the deletion."""
 
     _deleted = False
 

@@ -42,7 +42,8 @@ ANSWERS_WITHIN_S: Final = 2.0
 
 
 class RequestObservation(NamedTuple):
-    """Outcomes of a probe request, and of a control request of another API that was sent at the same time."""
+    """Outcomes of a probe request, and of the control request after it: of another API, or for another partition if the
+    fault is limited to a topic or partition."""
 
     asked: QuestionOutcome
     control: QuestionOutcome
@@ -94,7 +95,10 @@ class RequestWitness:
 
 @injects(RequestFault)
 class _RequestsInjection(Injection[SpecT]):
-    """Impose one rule of the request proxy on all links of a fault. Healing lifts the rule."""
+    """Impose one rule of the request proxy on all links of a fault. Healing lifts the rule.
+
+    Confirmed when probes show the effect on each link whose target runs. The healing is confirmed only if the rule also
+    hit a request other than probes, unless a storm drew the fault."""
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -39,7 +39,10 @@ _MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "s
 
 @injects(Script)
 class _ScriptInjection(Injection[Script]):
-    """Run all steps of a script. The fault is confirmed when the effect of the last step was observed."""
+    """Run all steps of a script, and add each to the timeline. Healing opens all gates and starts or resumes brokers.
+
+    Raises `FaultNotConfirmed` at the first step that fails, or whose effect is not observed in time. Also raises it for
+    a change that the step does not account for."""
 
     def __init__(self, fault: Script, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -124,9 +127,9 @@ class _ScriptInjection(Injection[Script]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Shut the gates, and wait until all replicas have the same log end and high watermark, and the requests that
-        brokers send by themselves wait at the gates. That state is the base from which the script counts. Raises
-        `FaultNotConfirmed` if that does not come about in time."""
+        """Shut the gates, and wait until the requests that brokers send by themselves wait there. All replicas must
+        have the same log end and high watermark, and one record of each producer must be acknowledged. That state is
+        the base from which the script counts. Raises `FaultNotConfirmed` if that does not come about in time."""
         place, brokers = self._looks.place, [node.id for node in self._brokers]
 
         def same() -> ScriptState | None:

@@ -44,7 +44,8 @@ Side: TypeAlias = Literal["request", "response", "both"]
 
 
 class Gate(StrEnum):
-    """A class of requests to or from each broker that is held until a step lets one through."""
+    """A class of requests that each broker sends. They are held until a step lets one through. `sides`:
+    whether their responses are held too."""
 
     FETCHES = "fetches"
     """Fetch requests of a follower to other brokers, and their responses."""

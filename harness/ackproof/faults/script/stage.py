@@ -156,8 +156,8 @@ class PartitionObserver:
         )
 
     def knows(self, broker: int, decided: ControllerState) -> bool:
-        """Return True if a broker has applied these decisions, and its replica has the partition's leader epoch. False
-        also if it does not answer."""
+        """Return True if a broker shows the leader, ISR, eligible replicas and unfenced brokers of these decisions, and
+        its replica has the partition's leader epoch. False also if it does not answer."""
         partition, link = decided.partition, self._cluster.running_links().get(broker)
         if partition is None or link is None:
             return False
@@ -210,7 +210,7 @@ def find_unexpected_decisions(
     fencing of this broker.
 
     `fenced`: brokers that were fenced before these records. A broker that shut down is fenced, and again when its
-    session ends: that second decision is ignored.
+    session ends: that second decision is ignored. So are changes of the replicas' log dirs alone.
     """
     now = set(fenced)
     for record in records:
@@ -296,8 +296,8 @@ class Gates:
         )
 
     def set_aside(self, broker: int) -> bool:
-        """Copy the Fetch request that waits at a broker's gate, for `deliver`. Return False if none waits. Raises
-        KeyError if the gate is open."""
+        """Copy the Fetch request that waits at a broker's gate, for `deliver`. Return False if none has arrived
+        completely. Raises KeyError if the gate is open."""
         rule = self._shut[Gate.FETCHES, broker, FrameSide.REQUEST]
         for way, held in self._held_by_route(Gate.FETCHES, broker, FrameSide.REQUEST).items():
             if held and (frame := self._laid.proxy.copy(rule.name, way)):

@@ -98,7 +98,7 @@ def read_response_head(data: memoryview) -> ResponseHead | None:
 def _acks(data: memoryview, at: int, version: int) -> int:
     """Return the acks of a Produce request whose body begins at `at`.
 
-    Raises IndexError or struct.error while there are too few bytes.
+    Raises IndexError or struct.error while there are too few bytes, `UnreadableFrame` for a varint that is too long.
     """
     if version >= _FLEXIBLE_PRODUCE:
         tags, at = _varint(data, at)

@@ -225,7 +225,7 @@ class QuestionOutcome:
 class QuestionPlan:
     """Parameters of a harmless request that shows what a rule does. `timeout_s`: seconds to wait for the answer.
 
-    `look_after_s`: seconds after which arrivals are counted (default: after the answer or the end of the wait).
+    `look_after_s`: seconds from the sending until arrivals are counted (None: after the answer or the end of the wait).
     `wanted`: expected number of arrivals, the last one `later_s` seconds after the first. `named`: partition that the
     request names. `elsewhere`: partition that the control request names (`RequestLinks.ask`: a second request, which
     the rule leaves alone); None: the control request is of another API.

@@ -115,7 +115,7 @@ class RuleCounts:
     matched: int = 0
     """Frames on the rule's routes that fit its direction, API, client id and partitions."""
     hit: int = 0
-    """Frames that the rule has acted on: dropped, delayed, changed or held."""
+    """Frames on which the rule has acted, such as dropped, delayed, repeated or held frames. At most `matched`."""
     holding: int = 0
     """Frames that a rule of kind `hold` holds now."""
     full: bool = False
@@ -124,8 +124,8 @@ class RuleCounts:
 
 @dataclass(eq=False)
 class HeldFrame:
-    """Frame that a rule holds. `counted`: True if the frame is in the rule's count of held frames; False for probes,
-    and for frames that a rule only delays or repeats."""
+    """Frame that the rule `acting` holds on the route with the name `way`. `counted`: True if the frame is in the
+    rule's count of held frames; False for probes, and for frames that a rule only delays or repeats."""
 
     acting: ActiveRule
     counted: bool
