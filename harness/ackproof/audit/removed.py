@@ -201,9 +201,10 @@ _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 
 
 class SupersededRecords:
-    """Records of one partition that a later record of the same key supersedes.
+    """Records of one partition that compaction may have removed: a later record of the same key supersedes them.
 
-    `copies`: the distinct final rows. Without `keys` nothing is superseded.
+    `produced`, `copies`: the produced rows and distinct final rows that can supersede others. Without `keys` nothing is
+    superseded.
     """
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:

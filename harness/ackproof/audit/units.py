@@ -168,9 +168,9 @@ class SplitResult:
 class Tally:
     """Counts and file names of one directory, or of a part of it. `number`: position of the directory.
 
-    `counts`: findings by class. `flaws`: number of offsets that the final read skipped or went back to; `flaw_places`:
-    partition and offset of the first of them. `contents`: content sums of the final reads at read_uncommitted and at
-    read_committed.
+    `counts`: findings by class, and acked attempts whose records a soak deleted (`outputs.SPARED`). `flaws`: number of
+    offsets that the final read skipped or went back to; `flaw_places`: partition and offset of the first of them.
+    `contents`: content sums of the final reads at read_uncommitted and at read_committed.
     """
 
     number: int

@@ -41,9 +41,9 @@ _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READ
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Return the judgement of one liveness class with `count` findings. A class with findings is allowed if each
-    finding has an excuse, and undecided if the machine was starved (too busy to blame Kafka). In all other cases it is
-    forbidden; a class without findings breaks no promise."""
+    """Return the judgement of one liveness class with `count` findings. A class with findings is undecided if the
+    machine was starved (too busy to blame Kafka), and else allowed if each finding has an excuse. In all other cases it
+    is forbidden; a class without findings breaks no promise."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -140,8 +140,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _with_new_log_dirs(facts: Facts, place: TopicPartition) -> set[int]:
-    """Return the nodes whose log dirs got new ids (`directory.id`) because a fault emptied their disks, if no leader of
-    the partition was elected afterwards. Empty in ZooKeeper mode."""
+    """Return the nodes whose log dirs got new ids (`directory.id`) because a fault emptied their disks for good
+    (`restore: nothing`), if no leader of the partition was elected afterwards. Empty in ZooKeeper mode."""
     if facts.case.experiment.cluster.mode != "kraft":
         return set()
     samples, found = facts.samples_of.get(place, ()), set[int]()
@@ -222,8 +222,8 @@ def _find_strictest(facts: Facts, setting: str) -> int:
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
-    """Return the last members of the ISR or ELR of a partition, if each of them was killed, so that the controller
-    emptied both; else ()."""
+    """Return the last members of the ISR or ELR of a partition, if each of them was killed before the heal phase, so
+    that the controller emptied both; else ()."""
     lives = facts.metadata_log.states.get(place)
     if not lives or lives[-1][-1].isr or lives[-1][-1].elr:
         return ()

@@ -118,9 +118,9 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Yield a sentence for each partition of which the final reads at read_uncommitted and read_committed
-    found different starts or ends. Starts may differ if retention may delete records. With a hanging transaction, the
-    read at read_committed may end at the last stable offset."""
+    """Yield a sentence for each partition of which the final reads at read_uncommitted and read_committed found
+    different starts or ends, if both reads are complete. Starts may differ if retention may delete records. With a
+    hanging transaction, the read at read_committed may end at the last stable offset."""
     first_reads: dict[TopicPartition, PartitionRead] = {}
     hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
     last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
