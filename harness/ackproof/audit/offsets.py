@@ -160,8 +160,8 @@ def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints
 def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> Rows:
     """Return those of the reads with indices `other` whose record is in no final row at their offset, sorted by offset.
 
-    The reads in `other` are known to differ from the first final row at their offset (`_other_than_first`). So only
-    offsets with several final rows need another comparison.
+    `starts`, `at`: as in `_other_than_first`, by which all reads in `other` differ from the first final row at their
+    offset. So only offsets with several final rows need another comparison.
     """
     sizes = np.diff(np.append(starts, len(copies)))
     several = (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), np.bool_)

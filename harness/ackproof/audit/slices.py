@@ -149,8 +149,8 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Result of a walk unit (`of`): counts, and for later units the gaps of each stream, its first and last read of
-    each assignment (`ends`), and the reads at which final readers went back (`back`)."""
+    """Result of a walk unit (`of`): its counts, and results for later units. These are the gaps of each stream, its
+    first and last read of each assignment (`ends`), and the reads at which final readers went back (`back`)."""
 
     number: int
     """Number of the audited directory."""
@@ -163,7 +163,8 @@ class WalkResult:
 
 @dataclass(frozen=True)
 class PlaceInput:
-    """Lost and skipped records from one slice (a range of seqs) whose offsets lie in one offset range."""
+    """Lost and skipped records from one slice (a range of seqs) whose offsets lie in one offset range; `do_places` gets
+    those of all slices."""
 
     lost: Rows
     skipped: Rows

@@ -140,8 +140,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _with_new_log_dirs(facts: Facts, place: TopicPartition) -> set[int]:
-    """Return the nodes whose log dirs got new ids (`directory.id`) because a fault emptied their disks for good
-    (`restore: nothing`), if no leader of the partition was elected afterwards. Empty in ZooKeeper mode."""
+    """Return the nodes whose log dirs got new ids (`directory.id`) because a fault emptied their disks and restored
+    nothing. A fault does not count if a leader of the partition was elected afterwards. Empty in ZooKeeper mode."""
     if facts.case.experiment.cluster.mode != "kraft":
         return set()
     samples, found = facts.samples_of.get(place, ()), set[int]()

@@ -106,9 +106,8 @@ def _looked_at(
 
 
 def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
-    """Return the time until the first of `looks`, the first excepted, at which `is_it` holds: it lies between that
-    sample and the one before. If there is none, the value has no upper bound; `what` says in words what did not
-    come."""
+    """Return the time until the first sample after `looks[0]` at which `is_it` holds: it lies between that sample and
+    the one before. If there is none, the value has no upper bound; `what` says in words what did not come."""
     for one, two in pairwise(looks):
         if is_it(two):
             return between(life, max(one.t_ns, life.asked), two.t_ns)

@@ -36,7 +36,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Spread:
-    """Least, median, 90th percentile and greatest value of a quantity over repeats."""
+    """Least, median, 90th percentile and greatest value of a quantity over repeats, for reports."""
 
     least: Value
     median: Estimate
