@@ -76,8 +76,8 @@ class IdentityPass:
 
     `copies`: distinct final rows (`distinct_copies`). `lost`: lost records that were acked with an offset. `skipped`:
     offsets of existing records that a live reader skipped; one offset may occur several times. `spans`: lowest and
-    highest offsets by producer, for `find_crossings`. `removed`: records that Kafka removed on purpose. `handovers`:
-    rows that this bucket alone cannot decide on.
+    highest offsets by producer, for `find_crossings`. `removed`: records that Kafka may have removed on purpose.
+    `handovers`: rows that this bucket alone cannot decide on.
     """
 
     copies: Rows

@@ -35,11 +35,13 @@ def unknown_removal(place: TopicPartition) -> Removal:
 
 
 class RemovedRecords:
-    """Records of one partition that Kafka removed on purpose.
+    """Records of one partition that Kafka may have removed on purpose. The audit does not count them as lost if they
+    are missing.
 
     `keys`: producer → keys of its records; a producer whose records have none is missing. `produced`: produced rows,
     sorted by producer and seq; all masks are over these rows. `copies`: the distinct final rows. `live`: rows of live
-    readers. `possible`: False if nothing in `removal` can have removed a record; then all masks are False.
+    readers. `deleted`, `expired`, `compacted`: masks by the cause of removal. `possible`: False if nothing in `removal`
+    can have removed a record; then all masks are False.
     """
 
     def __init__(

@@ -143,7 +143,8 @@ def _bits(inside: Ints) -> bytes:
 
 
 class IdentityRegister:
-    """All identities of one share of a directory, each with two flags: produced, and present (read intact)."""
+    """All identities of one share of a directory, each with two flags: produced, and present (read intact).
+    `resolve_share` looks up final rows in it, to tell phantom from misrouted ones."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Join the identities of all contributions. Raises `Rejected` if an identity was produced twice."""
