@@ -149,9 +149,7 @@ class Run:
 
     def elections(self) -> pandas.DataFrame:
         """Elections in the metadata log: topic, partition, timestamp_ms, leader, leader_epoch, isr, replicas, clean.
-
-        `clean`: True if the new leader was in the ISR or ELR (KIP-966); None if the log has a gap. No log: no rows.
-        """
+        `clean`: True if the new leader was in the ISR or ELR (KIP-966); None if the log has a gap. No log: no rows."""
         import pandas
 
         from ackproof.quantities.evidence import Evidence
@@ -218,7 +216,8 @@ class Batch:
         return self._frame(lambda run: run.timeline())
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
-        """Concatenate the tables of all runs. Raises `BadInput` if an audited run, or every run, has none."""
+        """Concatenate the tables of all runs, with the columns `case` and `repeat` in front. Leaves out unaudited runs
+        without a table. Raises `BadInput` if an audited run, or every run, has none."""
         import pandas
 
         found = []
@@ -329,10 +328,11 @@ def audit(
 ) -> list[AuditResult]:
     """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    Writes `audit.json`, findings and series into each folder; returns a result per folder, in order, with the reasons
-    if it is incomplete. `spark` (classic or Connect), or the active session, is used and left running. Otherwise a
-    session starts: on all local cores, at `master` (`spark://host:7077`) or at `remote` (`sc://host:15002`), with
-    `conf` over spark-defaults.conf. Raises `MissingTool` if Spark needs Java and there is none.
+    Writes `audit.json`, findings and series into each folder that can be counted; returns results in the same order,
+    with the reasons if incomplete. `spark` (classic or Connect), or the active session, is used and left running.
+    Otherwise a session starts: on all local cores, at `master` (`spark://host:7077`) or at `remote`
+    (`sc://host:15002`), with `conf` over spark-defaults.conf. Raises `MissingTool` if Spark needs Java and there is
+    none.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import prepare_audit

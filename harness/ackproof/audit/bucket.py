@@ -51,7 +51,8 @@ class BucketRows:
 @dataclass(frozen=True)
 class ReadOrder:
     """Reads of a bucket (all rows of one partition), or of a range of its read_seq. Each is compared with the previous
-    read of the same reader.
+    read of the same reader and assignment. A reader gets a new assignment number whenever its positions are set
+    (rebalance, seek, reset), so that going back there does not count.
 
     `walks`: result of the comparison for each stream of reads (`final`, `live`, …). `totals`: numbers of reads of live
     readers, of the final read and of the final read at read_committed, by their names in `audit.json`. `contents`: sums
@@ -65,14 +66,15 @@ class ReadOrder:
 
     @property
     def back(self) -> Rows:
-        """Offsets of the reads of final readers that are not above the offset of their previous read."""
+        """Offsets of the reads of final readers that are not above the offset of the previous read in the same
+        assignment."""
         both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
         return concat_rows(both, OFFSETS_READ_AGAIN)
 
 
 def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
-    """Compare each read of a bucket with the previous one of its reader. Return the order of the reads, and add the
-    findings of class rewound to `findings`. Raises OSError if they cannot be written."""
+    """Compare each read of a bucket with the previous one of its reader and assignment. Return the order of the reads,
+    and add the findings of class rewound to `findings`. Raises OSError if they cannot be written."""
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
@@ -85,8 +87,8 @@ def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: Findi
 
 
 def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], findings: FindingsWriter) -> None:
-    """Add findings of class rewound: a live reader read an offset that is not above the offset of its previous read.
-    Raises OSError if they cannot be written."""
+    """Add findings of class rewound: a live reader read an offset that is not above the offset of its previous read in
+    the same assignment. Raises OSError if they cannot be written."""
     for stream in ("live", "live committed"):
         back = walks[stream].back
         findings.add(place, Anomaly.REWOUND, back, detail="not above the previous read")

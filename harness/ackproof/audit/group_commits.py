@@ -36,9 +36,10 @@ _LEFT: Final = -1
 def audit_commits(
     of: GroupPartition, rows: Rows, every_event: Sequence[Event], log: GroupLog
 ) -> Counter[str]:
-    """Audit the commits of a group for one partition, and add the findings to `of.findings`. A finding is a commit that
-    was accepted and then lost, or after which the committed offset went back. So is a commit that is in the log
-    although its generation or member epoch was over: a newer one had begun, or the member had left.
+    """Audit the commits of a group for one partition, and add the findings of classes that can be counted to
+    `of.findings`. A finding is a commit that was accepted and then lost, or after which the committed offset went back.
+    So is a commit that is in the log although its generation or member epoch was over: a newer one had begun, or the
+    member had left.
 
     Return the numbers of commits that were `accepted`, `refused` and `unknown` (fields of `GroupCounts`). `rows`: the
     commits (schema `COMMITTED`). `every_event`: membership events of all partitions. `log`: the group's records in

@@ -31,7 +31,7 @@ _NO_ROWS: Final = empty_rows(_OFFSETS)
 
 class MemberEpoch(NamedTuple):
     """Member epoch of a member of a KIP-848 group, valid from `position` in the log of `__consumer_offsets` on.
-    `assigned`: its partitions, each with its assignment epoch."""
+    `epoch`: -1 if the member had left by then. `assigned`: its partitions, each with its assignment epoch."""
 
     position: int
     epoch: int

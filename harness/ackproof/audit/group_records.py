@@ -32,11 +32,11 @@ _WHY: Final = (
 
 
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
-    """Find records below the committed offset that members did not process. Find records that they processed more than
-    once, or while the partition had two owners. Return the numbers `input`, `delivered` and `processed` of
-    `GroupCounts`. `there`: records of the final read, by offset. `rows`: the group's deliveries of this partition
-    (schema `DELIVERED`). `commits`: its commits for this partition. Raises OSError if the findings cannot be
-    written."""
+    """Find records below the committed offset that members did not process. Find records that they processed with
+    effect more than once, or while two members owned the partition and both processed records. Classes that cannot be
+    counted are left out. Return the numbers `input`, `delivered` and `processed` of `GroupCounts`. `there`: records of
+    the final read, by offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`). `commits`: its
+    commits for this partition. Raises OSError if the findings cannot be written."""
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -182,7 +182,8 @@ def audit_output(
 
     The output of a group that commits in transactions is torn in two cases. A record below the committed offset has no
     copy, and no reset skipped it. A record at or above the committed offset has a copy. The output of any group is
-    doubled if it has more copies of an identity than the input has records of it.
+    doubled if it has several copies of an identity, and more than the input has records of it. Classes that cannot be
+    counted are left out.
 
     `there`: input records by partition. `copies`: output records (schema `COPY`). Both must hold all records of each
     identity that occurs in them.

@@ -89,7 +89,8 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupSources:
-    """Files and facts of one group, known before its rows are read.
+    """Files and facts of one group, known before its rows are read. Each unit of the group's audit reads its rows by
+    them.
 
     `number`: position among the groups of the run, which is in file names. `counted`: classes that can be counted.
     `committed`: committed offsets after the load; None if the coordinator did not answer. `history`: node whose log of

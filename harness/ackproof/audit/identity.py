@@ -76,8 +76,8 @@ class IdentityPass:
 
     `copies`: distinct final rows (`distinct_copies`). `lost`: lost records that were acked with an offset. `skipped`:
     offsets of existing records that a live reader skipped; one offset may occur several times. `spans`: lowest and
-    highest offsets by producer, for `find_crossings`. `removed`: records that Kafka removed on purpose. `handovers`:
-    rows that this bucket alone cannot decide on.
+    highest offsets by producer, for `find_crossings`. `removed`: records that Kafka may have removed on purpose.
+    `handovers`: rows that this bucket alone cannot decide on.
     """
 
     copies: Rows
@@ -129,7 +129,8 @@ def audit_identities(
 ) -> IdentityPass:
     """Compare the produced rows of one bucket (`rows`), or of a range of it, with the final reads by identity
     (producer, seq). Add the findings: records that are lost, removed on purpose, duplicate, resurrected, surfaced,
-    displaced, reordered, phantom, misrouted or corrupted. Return what later passes need.
+    displaced, reordered, phantom, misrouted or corrupted. Also add reads of aborted and of not yet committed
+    transactions. Return what later passes need.
 
     `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
     records have none is missing. `removal`: settings and requests that may have removed records. `order`: writer of the

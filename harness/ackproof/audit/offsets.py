@@ -29,7 +29,8 @@ _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer
 
 @dataclass(frozen=True)
 class ReadWalk:
-    """Result of comparing each read with the previous read of the same reader and assignment.
+    """Result of comparing each read with the previous read of the same reader and assignment. A reader gets a new
+    assignment number whenever its positions are set, as after a reset.
 
     `gaps`: distinct pairs of consecutive reads with offsets between them (`GAPS`). `back`: reads at an offset not above
     that of the previous read. `ends`: first and last read of each assignment, with which ranges are joined.
@@ -106,9 +107,9 @@ def audit_offsets(
     record there.
 
     `copies`: the distinct final rows. `reads`: the live rows. `removed`: True for each live row whose record a setting
-    or an administrator removed later. `lost`: lost records that were acknowledged with an offset. `skipped`: offsets of
-    present copies in a live reader's gaps. `back`: reads at which final readers went back. `gaps`: gaps of the final
-    reader at read_uncommitted. Raises OSError if the findings cannot be written.
+    or an administrator may have removed later. `lost`: lost records that were acknowledged with an offset. `skipped`:
+    offsets of present copies in a live reader's gaps. `back`: reads at which final readers went back. `gaps`: gaps of
+    the final reader at read_uncommitted. Raises OSError if the findings cannot be written.
 
     Gaps at read_committed are no flaw. Records of aborted transactions may lie there; if records of another transaction
     do, that transaction is reported as torn.
@@ -159,8 +160,8 @@ def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints
 def _vanished(reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> Rows:
     """Return those of the reads with indices `other` whose record is in no final row at their offset, sorted by offset.
 
-    The reads in `other` are known to differ from the first final row at their offset (`_other_than_first`). So only
-    offsets with several final rows need another comparison.
+    `starts`, `at`: as in `_other_than_first`, by which all reads in `other` differ from the first final row at their
+    offset. So only offsets with several final rows need another comparison.
     """
     sizes = np.diff(np.append(starts, len(copies)))
     several = (at[other] >= 0) & (sizes[at[other]] > 1) if len(starts) else np.zeros(len(other), np.bool_)

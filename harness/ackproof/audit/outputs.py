@@ -70,8 +70,8 @@ class Outputs:
         return self.case.path / f"{_SERIES}{self.audit}.parquet"
 
     def begin(self) -> None:
-        """Remove files of audits that were killed on this machine, and create the folders for this one. Raises OSError
-        if that fails.
+        """Remove files of audits that were killed on this machine and of earlier rounds of this audit, and create its
+        folders. Raises OSError if that fails.
 
         Published files stay. Tasks never create a folder, so that a deleted directory stays deleted.
         """

@@ -280,7 +280,7 @@ def _cut_hot_buckets(
     limits: Limits,
 ) -> list[SliceUnit]:
     """Cut hot buckets (partitions with too many rows for one task) into units. A Spark job over ranges of read_seq
-    first compares each read with the previous read of its reader.
+    first compares each read with the previous read of its reader and assignment.
 
     Return slice units, which audit ranges of seqs and build the series of ranges of times. Add the place units, which
     audit ranges of offsets, to `places` by their key in the shuffle. The directories in `ready` get the counts of the
@@ -325,7 +325,7 @@ def _collect(
 
 
 def _transaction_gaps(files: TransactionFiles, totals: Totals) -> Iterator[str]:
-    """Yield a reason for each gap in the evidence about a directory's transactions.
+    """Yield a reason for each gap in the evidence about a directory's transactions; none if no produced row is in one.
 
     With a gap the audit is incomplete: a count of 0 would only mean that nothing was looked at."""
     if not totals["transactional"]:

@@ -224,7 +224,8 @@ class RowSource:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Rows of a bucket whose key is in the range `low` … `last`, both included."""
+    """Rows of a bucket whose key is in the range `low` … `last`, both included: the input of one unit. `sources` may
+    hold such rows. Rows of streams without a key in `axis` are left out."""
 
     sources: tuple[RowSource, ...]
     axis: CutAxis

@@ -35,11 +35,13 @@ def unknown_removal(place: TopicPartition) -> Removal:
 
 
 class RemovedRecords:
-    """Records of one partition that Kafka removed on purpose.
+    """Records of one partition that Kafka may have removed on purpose. The audit does not count them as lost if they
+    are missing.
 
     `keys`: producer → keys of its records; a producer whose records have none is missing. `produced`: produced rows,
     sorted by producer and seq; all masks are over these rows. `copies`: the distinct final rows. `live`: rows of live
-    readers. `possible`: False if nothing in `removal` can have removed a record; then all masks are False.
+    readers. `deleted`, `expired`, `compacted`: masks by the cause of removal. `possible`: False if nothing in `removal`
+    can have removed a record; then all masks are False.
     """
 
     def __init__(
@@ -201,9 +203,10 @@ _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 
 
 class SupersededRecords:
-    """Records of one partition that a later record of the same key supersedes.
+    """Records of one partition that compaction may have removed: a later record of the same key supersedes them.
 
-    `copies`: the distinct final rows. Without `keys` nothing is superseded.
+    `produced`, `copies`: the produced rows and distinct final rows that can supersede others. Without `keys` nothing is
+    superseded.
     """
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:

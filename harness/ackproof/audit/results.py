@@ -148,9 +148,9 @@ def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
 
 
 def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
-    """Return one reason for each client whose folder has a `_DELETED` marker although no window was deleted.
+    """Return one reason for each folder of a client whose `_DELETED` marker lists parts although no window was deleted.
 
-    `found`: result of `read_deleted_windows`. Ledger parts of such a client are missing and were never audited.
+    `found`: result of `read_deleted_windows`. These ledger parts are missing and were never audited.
     """
     return [
         f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"

@@ -143,7 +143,8 @@ def _bits(inside: Ints) -> bytes:
 
 
 class IdentityRegister:
-    """All identities of one share of a directory, each with two flags: produced, and present (read intact)."""
+    """All identities of one share of a directory, each with two flags: produced, and present (read intact).
+    `resolve_share` looks up final rows in it, to tell phantom from misrouted ones."""
 
     def __init__(self, given: Sequence[Share]) -> None:
         """Join the identities of all contributions. Raises `Rejected` if an identity was produced twice."""
@@ -226,10 +227,11 @@ def resolve_share(
     """Audit one share of a directory, and add findings of classes phantom, misrouted, duplicate and torn-transaction.
     Return the number of final rows whose identity no ledger has, and whose producer has an incomplete ledger.
 
-    `given`: contributions of all buckets. `open_producers`: producers with an incomplete ledger. Nothing is reported
-    about records whose attempts were audited in a deleted window (`deleted`). Several intact copies of one identity are
-    duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest (topic,
-    partition, offset). Raises `Rejected` if an identity was produced twice, OSError if a file cannot be written.
+    `given`: contributions of all buckets. `open_producers`: producers with an incomplete ledger. Final rows are left
+    out if no ledger has their identity, but a deleted window audited its attempt (`deleted`). Several intact copies of
+    one identity are duplicates, except one: a copy in the partition where it was produced, else the copy at the lowest
+    (topic, partition, offset). Raises `Rejected` if an identity was produced twice, OSError if a file cannot be
+    written.
     """
     register = IdentityRegister(given)
     _add_torn([(share.place, share.transactions) for share in given], findings)
@@ -317,7 +319,7 @@ class CommitAudit:
 
         Yields nothing if the range has no transaction, or the run no final read at read_committed. Masks over
         `produced`: `visible`, records in the final read at read_committed; `removed`, records removed on purpose, which
-        do not tear a transaction; `present`, records that are not lost.
+        do not tear a transaction; `present`, records of which the final read has an intact copy.
         """
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.files.committed_read or not len(inside):

@@ -4,9 +4,9 @@
                                     order units: reordered again, where ranges cross
 
 A walk unit follows each reader through a range of read_seq, in the order of reading. Its gaps are offsets that a reader
-skipped between two successive reads. Slice units need these gaps, and send lost and skipped records to place units,
-through Spark's shuffle. A place unit audits a range of offsets. (Elsewhere, `place` is a topic partition.) A share is
-the input of one task after the shuffle; offset ranges are shares too, from number `places` on.
+skipped between two successive reads of one assignment. Slice units need these gaps, and send lost and skipped records
+to place units, through Spark's shuffle. A place unit audits a range of offsets. (Elsewhere, `place` is a topic
+partition.) A share is the input of one task after the shuffle; offset ranges are shares too, from number `places` on.
 
 Each unit counts one range of its key. Together they count the same as `audit_bucket`, which reads a bucket as a whole.
 """
@@ -83,7 +83,8 @@ class _BucketRange:
 
 @dataclass(frozen=True)
 class WalkUnit(_BucketRange):
-    """Unit that compares the reads of a bucket within a range of read_seq, each with the reader's previous read."""
+    """Unit that compares the reads of a bucket within a range of read_seq, each with the reader's previous read in the
+    same assignment."""
 
     cut: KeyRange
 
@@ -148,9 +149,8 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Result of a walk unit (`of`): counts, and for later units the gaps and range ends of each stream, and the reads
-    at which final readers went back (`back`).
-    """
+    """Result of a walk unit (`of`): its counts, and results for later units. These are the gaps of each stream, its
+    first and last read of each assignment (`ends`), and the reads at which final readers went back (`back`)."""
 
     number: int
     """Number of the audited directory."""
@@ -163,7 +163,8 @@ class WalkResult:
 
 @dataclass(frozen=True)
 class PlaceInput:
-    """Lost and skipped records from one slice (a range of seqs) whose offsets lie in one offset range."""
+    """Lost and skipped records from one slice (a range of seqs) whose offsets lie in one offset range; `do_places` gets
+    those of all slices."""
 
     lost: Rows
     skipped: Rows
@@ -196,8 +197,8 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """Compare each read within one range of read_seq with the reader's previous read, and return what was found. An
-    error of a file is returned as `Trouble`."""
+    """Compare each read within one range of read_seq with the reader's previous read in the same assignment and range,
+    and return what was found. An error of a file is returned as `Trouble`."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:

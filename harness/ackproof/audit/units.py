@@ -104,7 +104,7 @@ class AuditTarget:
 
 
 class WorkUnit(Protocol):
-    """A part of one directory that one task audits."""
+    """A part of one directory (`target`) that one task audits."""
 
     @property
     def target(self) -> AuditTarget: ...
@@ -168,9 +168,9 @@ class SplitResult:
 class Tally:
     """Counts and file names of one directory, or of a part of it. `number`: position of the directory.
 
-    `counts`: findings by class. `flaws`: number of offsets that the final read skipped or went back to; `flaw_places`:
-    partition and offset of the first of them. `contents`: content sums of the final reads at read_uncommitted and at
-    read_committed.
+    `counts`: findings by class, and acked attempts whose records a soak deleted (`outputs.SPARED`). `flaws`: number of
+    offsets that the final read skipped or went back to; `flaw_places`: partition and offset of the first of them.
+    `contents`: content sums of the final reads at read_uncommitted and at read_committed.
     """
 
     number: int
@@ -212,7 +212,8 @@ TROUBLES = (UnreadablePart, UntrustedStatistics, Rejected, OSError)
 @dataclass(frozen=True)
 class Trouble:
     """Error of a unit, which then has no counts. `number`: position of its directory among those audited. OSError: its
-    output could not be written or read back. All other errors: the ledger cannot be used as it is."""
+    output could not be written or read back. All other errors: the ledger cannot be used as it is. `pipeline` then
+    audits the directory again without the broken file or its statistics, or gives it up."""
 
     number: int
     error: UnreadablePart | UntrustedStatistics | Rejected | OSError

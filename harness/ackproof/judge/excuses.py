@@ -146,7 +146,7 @@ def count_new_producer_epochs(facts: Facts) -> int:
 
 def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
     """Return those of the given records (`keys`) that were in flight when their producer gave up on some record, or at
-    most 1 s before. It gave up on a record whose outcome is indeterminate."""
+    most 1 s before. It gave up on a record when it reported an indeterminate outcome."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
@@ -218,7 +218,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 def _forgotten(facts: Facts) -> int:
     """Return the number of duplicates that came when the leader may have forgotten their producer id. It may if the id
-    had appended nothing for longer than its expiry."""
+    had appended nothing for longer than its expiry. Brokers must also have checked expiry by then, or another leader
+    appended the copy."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)

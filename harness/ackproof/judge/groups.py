@@ -61,8 +61,8 @@ _FORGERS: Final = frozenset({"answer_request"})
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """Facts of one consumer group of a run. `end`: its state at the end (`groups.json`). `counts`: counts of the audit;
-    None if the audit did not count this group."""
+    """Facts of one consumer group of a run, from which `judge_class` rules on its anomaly classes. `end`: its state at
+    the end (`groups.json`). `counts`: counts of the audit; None if the audit did not count this group."""
 
     facts: Facts
     name: str

@@ -43,9 +43,9 @@ _FOUND_UNDER_LOAD: Final = frozenset({Anomaly.STUCK_PRODUCER, Anomaly.STUCK_READ
 
 
 def judge_liveness(facts: Facts, anomaly: str, count: int) -> ClassJudgement:
-    """Return the judgement of one liveness class with `count` findings. A class with findings is allowed if each
-    finding has an excuse, and undecided if the machine was starved (too busy to blame Kafka). In all other cases it is
-    forbidden; a class without findings breaks no promise."""
+    """Return the judgement of one liveness class with `count` findings. A class with findings is undecided if the
+    machine was starved (too busy to blame Kafka), and else allowed if each finding has an excuse. In all other cases it
+    is forbidden; a class without findings breaks no promise."""
     promise = _PROMISES[Anomaly(anomaly)]
     found = facts.recovery.of_class(anomaly) if facts.recovery is not None else ()
     if not count or facts.recovery is None:
@@ -224,8 +224,8 @@ def _find_strictest(facts: Facts, setting: str) -> int:
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
-    """Return the last members of the ISR or ELR of a partition, if each of them was killed, so that the controller
-    emptied both; else ()."""
+    """Return the last members of the ISR or ELR of a partition, if each of them was killed before the heal phase, so
+    that the controller emptied both; else ()."""
     lives = facts.metadata_log.states.get(place)
     if not lives or lives[-1][-1].isr or lives[-1][-1].elr:
         return ()

@@ -30,7 +30,8 @@ class Oracle(Protocol):
     """Predictions and replays by a model of Kafka. They depend only on the case and on the files of the run."""
 
     def predict(self, case: Case, run: CaseDir | None) -> PredictionFile:
-        """Predict which anomaly classes are possible under the faults that an audited run showed.
+        """Predict which anomaly classes are possible under the faults that an audited run showed. Return the content of
+        `prediction.json`.
 
         With `run` None: under the faults that the case plans, within a fraction of a second. Raises
         `BadInput` for files that cannot be read.

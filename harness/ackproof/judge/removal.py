@@ -99,6 +99,9 @@ def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Map
 
 
 class _Topic:
+    """Possible removals of the records of one topic. Its periods of settings are derived once, for all its
+    partitions."""
+
     def __init__(self, evidence: Evidence, spec: ExperimentSpec, topic: str) -> None:
         self._evidence, self._spec, self._topic = evidence, spec, topic
         self._last = float(max((event.t_ns for event in evidence.events), default=0))

@@ -46,7 +46,7 @@ class ServiceEvents:
     of the contract).
 
     Of sends (level 3), by input record: `attempts`, and how many of them `failed` or were acknowledged (`acked_of`).
-    `acked`: acknowledged offsets in the output; `reliable`: every instance reported acks=all.
+    `acked`: acknowledged offsets in the output; `reliable`: no instance reported other acks than all.
     """
 
     level: int = 0

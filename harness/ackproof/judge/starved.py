@@ -81,8 +81,8 @@ def calm(facts: Facts) -> QuietSeconds | None:
     """Measure the machine and the clients under load; None if no load was recorded. Callers use `Facts.calm`,
     which is computed once.
 
-    `seconds`, the sending rate and the acknowledgement time are of the seconds without a fault; rate and time
-    are -1 if there are too few. All other numbers are of the whole load.
+    `seconds`, the sending rate and the acknowledgement time are of the seconds without a fault; rate and time are -1 if
+    there are too few. All other numbers are of the whole load but its first second.
     """
     spans = facts.quiet
     pulses = [

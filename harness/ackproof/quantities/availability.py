@@ -303,12 +303,10 @@ def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
 def _not_handed(
     evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
 ) -> list[Gap]:
-    """Return the gap after the last read; nothing if live readers got every record, or nothing was acknowledged.
-
-    There is a gap if their highest offset is below the highest acknowledged offset. If acknowledgements carry no
-    offset, the highest sampled high watermark − 1 counts; without samples of it the gap has no known length (0 to
-    infinite). Offsets that a truncation removed do not count.
-    """
+    """Return the gap after the last read, or without one after the first acknowledgement. Return nothing if live
+    readers got every record, or nothing was acknowledged. There is a gap if their highest offset is below the highest
+    acknowledged offset. If acknowledgements carry no offset, the highest sampled high watermark − 1 counts; without
+    samples of it the gap has no known length (0 to infinite). Offsets that a truncation removed do not count."""
     if sent.done.last is None:
         return []
     marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]

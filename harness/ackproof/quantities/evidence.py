@@ -271,9 +271,9 @@ class Evidence:
         """Return the time spans (begin, end) of a window in ns since the run began, ascending; (-inf, inf) for the
         whole run.
 
-        Raises `Unknown` if the window never came. This is so for a window of a fault that was not confirmed, or only
-        once the fault or the load had ended. It is also so for `during faults` if no fault was active, and for `outside
-        faults` if one always was.
+        Raises `Unknown` if the window never came. This is so for a window of a fault that was not confirmed. It is so
+        for `during` a fault that was confirmed only once it or the load had ended. It is also so for `during faults` if
+        no fault was active, and for `outside faults` if one always was.
         """
         if window == WHOLE:
             return ALWAYS

@@ -76,7 +76,8 @@ def _differing(evidence: Evidence, ask: Ask, _: Window) -> Value:
 
 
 def _differing_batches(evidence: Evidence, replicas: Sequence[Replica]) -> Iterator[tuple[int, ...]]:
-    """Yield the batches (`LogBatches.copies`) that one log has and another lacks, within the offsets of both.
+    """Yield the batches (`LogBatches.copies`) that one log has and another lacks, within the offsets of both; maybe
+    several times.
 
     All pairs of logs are compared, so that a short log hides no differences between the others.
     """

@@ -113,7 +113,7 @@ def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> V
     counter, or if the window lies outside the load.
 
     The lower bound is the increase between rounds inside the window; the upper bound is that between the rounds around
-    it.
+    it. There is no upper bound if one of these is missing, the scrapes have a hole, or a process ended in the window.
     """
     found, spans = _scraped(metric, evidence, ask), evidence.under_load(window)
     told = found.inside(-math.inf, math.inf)

@@ -214,8 +214,9 @@ def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> boo
 
 
 def _settles(evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float) -> Answer:
-    """Answer `settles`: from some moment, at the latest the bound, until the load ends, the state must hold.
-    `begin`: begin of the window, in ns."""
+    """Answer `settles`: the state must hold from some moment until the load ends. If an observation breaks it before,
+    that moment has a deadline: `bound.by_s` seconds after the window or the load began, whichever is later. None: the
+    end of the load. `begin`: begin of the window, in ns."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(observed.inside(begin, end))

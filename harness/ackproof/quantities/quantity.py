@@ -305,7 +305,7 @@ class Answer:
 
 def longest(values: list[Value]) -> Value:
     """Return the greatest of these values (at least one); it is marked `never` if any of them is. `why` is that of the
-    value with the greatest upper bound."""
+    value with the greatest upper bound, but first of one that is marked `never`."""
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 

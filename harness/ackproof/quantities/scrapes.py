@@ -132,7 +132,8 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
 
 
 class _Table:
-    """Scrapes of one metric from the nodes that have it or may have it."""
+    """Scrapes of one metric from the nodes that have it or may have it. `scraped` makes rounds, holes and lost counts
+    of them."""
 
     def __init__(self, evidence: Evidence, scrapes: Mapping[int, Sequence[Scrape]], metric: Metric) -> None:
         self._begin, self._end = evidence.load_begins, evidence.load_ends

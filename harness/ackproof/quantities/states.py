@@ -41,7 +41,8 @@ def _withheld(sample: Sample) -> float | None:
 
 
 def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
-    """Return the sampled partitions that the question is about. Raises `Unknown` if there are none."""
+    """Return the partitions that the question is about, of those that were planned or sampled. Raises `Unknown` if
+    there are none."""
     if found := [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]:
         return found
     raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
@@ -49,7 +50,7 @@ def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
 
 def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
     """Return, for each partition of the question, how far the log end of the question's node is above the high
-    watermark, at each sample. Raises `Unknown` without samples."""
+    watermark, at each sample that shows both. Raises `Unknown` without such a partition."""
     state = State(partial(_lag, ask.node or 0))
     return {
         str(replace(ask, place=place)): Observations.read(evidence, state, place)
@@ -245,7 +246,7 @@ Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
     """Return, for each partition, the number of racks of its replicas at each sample at which all these racks are
-    known. Raises `Unknown` without samples."""
+    known. Raises `Unknown` if the question is about no known partition."""
     found = {}
     for place in _places(evidence, ask):
         samples = evidence.samples_of[place]

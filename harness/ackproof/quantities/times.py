@@ -90,7 +90,7 @@ def _looked_at(
     evidence: Evidence, life: FaultLife, ask: Ask
 ) -> tuple[Mapping[TopicPartition, Sequence[Sample]], Sequence[Value]]:
     """Return the samples of each partition of the question, from the last one before the fault on; and an unknown value
-    for each partition whose state before the fault is unknown."""
+    for each partition without a sample in the second before the fault."""
     looked, unseen = {}, []
     for place in sorted(evidence.samples_of):
         if ask.place not in (None, place):
@@ -106,8 +106,8 @@ def _looked_at(
 
 
 def _first(life: FaultLife, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
-    """Return the time until the first sample at which `is_it` holds: it lies between that sample and the one before. If
-    there is none, the value has no upper bound; `what` says in words what did not come."""
+    """Return the time until the first sample after `looks[0]` at which `is_it` holds: it lies between that sample and
+    the one before. If there is none, the value has no upper bound; `what` says in words what did not come."""
     for one, two in pairwise(looks):
         if is_it(two):
             return between(life, max(one.t_ns, life.asked), two.t_ns)

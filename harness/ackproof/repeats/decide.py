@@ -229,9 +229,9 @@ def _over(one: Moments, two: Moments, confidence: float) -> tuple[float, float]:
 def _around(
     middle: float, first: float, second: float, one: Moments, two: Moments, confidence: float
 ) -> tuple[float, float]:
-    """Return Welch's interval around `middle`, a difference of means. `first`, `second`: the squared standard errors of
-    the two means, whose variances may differ. Return (-inf, inf) if `middle` is infinite, or if Student's t gives no
-    usable interval for one of the means (`Moments.bounds`)."""
+    """Return Welch's interval around `middle`, a difference of means or of their logarithms. `first`, `second`: the
+    squared standard errors of the two, whose variances may differ. Return (-inf, inf) if `middle` is infinite, or if
+    Student's t gives no usable interval for one of the means (`Moments.bounds`)."""
     whole = first + second
     if not (math.isfinite(middle) and one.bounds(confidence) and two.bounds(confidence)):
         return _NOTHING

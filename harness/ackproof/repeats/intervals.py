@@ -36,7 +36,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Spread:
-    """Least, median, 90th percentile and greatest value of a quantity over repeats."""
+    """Least, median, 90th percentile and greatest value of a quantity over repeats, for reports."""
 
     least: Value
     median: Estimate
@@ -76,7 +76,8 @@ def estimate(
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance of numbers, and their count."""
+    """Mean and variance of numbers, from which the interval of a mean is computed. `count`: how many numbers there are,
+    or are assumed to be (`as_if` of `estimate`)."""
 
     mean: float
     variance: float

@@ -82,8 +82,8 @@ def compare(
 def _sum_contents(
     read: FinalRows, place: TopicPartition, phase: ReadPhase, first: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Return, for each batch, the sum of the content hashes of its records that the phase's readers read. `first`:
-    first offset of each batch, ascending."""
+    """Return, for each batch, the sum of the content hashes of its records that the phase's readers read; what several
+    live readers read counts once. `first`: first offset of each batch, ascending."""
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
     rows = read.read_partition(place, phase).select(["offset", "producer", "seq", "intact"])
     if phase in (ReadPhase.LIVE, ReadPhase.LIVE_COMMITTED):

@@ -26,6 +26,8 @@ _NAMES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
 class _Finding(NamedTuple):
+    """A finding of a window or of the audit of the whole run. Equal findings of both are the same; -1: unknown."""
+
     anomaly: str
     topic: str
     partition: int

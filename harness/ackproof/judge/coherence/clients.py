@@ -44,7 +44,8 @@ _Part: TypeAlias = tuple[Path, list[Footer]]
 
 def check_clients(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each difference between the clients listed in case.json and
-    the case, the timeline, their processes or their ledgers. Nothing is yielded without a timeline."""
+    the case, the timeline, their processes or their ledgers. Ledgers of group members are left out
+    (`judge.coherence.groups`), and nothing is yielded without a timeline."""
     if not facts.events:
         return  # the check of the run's end says so
     yield from map(contradicts, _listed_clients(facts))

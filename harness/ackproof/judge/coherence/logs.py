@@ -118,9 +118,9 @@ def _read_partitions(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 
 def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
-    """Yield a sentence for each partition of which the final reads at read_uncommitted and read_committed
-    found different starts or ends. Starts may differ if retention may delete records. With a hanging transaction, the
-    read at read_committed may end at the last stable offset."""
+    """Yield a sentence for each partition of which the final reads at read_uncommitted and read_committed found
+    different starts or ends, if both reads are complete. Starts may differ if retention may delete records. With a
+    hanging transaction, the read at read_committed may end at the last stable offset."""
     first_reads: dict[TopicPartition, PartitionRead] = {}
     hanging = facts.recovery.of_class(Anomaly.HANGING_TRANSACTION) if facts.recovery else ()
     last_stable = {transaction.place: transaction.last_stable for transaction in hanging}
@@ -139,7 +139,7 @@ def _different_ends(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 
 def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
     """Yield an opinion if the final read of a partition without retention begins above offset 0. In a soak, it may
-    begin at the end of the records that the soak itself deleted.
+    begin at the end of the records that the soak itself deleted. Nothing is yielded for an attached cluster.
 
     The opinion is `breaks` (a promise is broken) if only a broker can have moved the log start (`_keeps_all`), and all
     in-sync logs show one error. Either they begin where the final read does: brokers deleted records. Or they begin at
@@ -195,10 +195,10 @@ _COVERED: Final = [
 def check_disks(facts: Facts) -> Iterator[Opinion]:
     """Check the logs on disk; yield nothing if they were not read.
 
-    Yields a `contradicts` opinion (files disagree) for each log that does not fit its batches or the metadata log.
-    Yields an opinion for each difference between the copies of a batch: `lacks` (evidence is missing) in a sealed run,
-    whose digests prove its files unchanged, else `contradicts`. Raises `BadInput`, OSError or ArrowException for broken
-    files.
+    Yields a `contradicts` opinion (files disagree) for each log that is listed twice, or does not fit its batches or
+    the metadata log. Yields an opinion for each difference between the copies of a batch: `lacks` (evidence is missing)
+    in a sealed run, whose digests prove its files unchanged, else `contradicts`. Raises `BadInput`, OSError or
+    ArrowException for broken files.
     """
     if facts.replicas is None:
         return

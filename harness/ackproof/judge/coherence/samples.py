@@ -83,7 +83,7 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
 
 def _unsampled(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each partition without samples for more than 3 s, although no fault was at work, the sampler
-    made rounds, and records were acknowledged."""
+    made rounds, and records were acknowledged. Deleted topics, and partitions that were never sampled, are left out."""
     for place, samples in sorted(facts.samples_of.items()):
         if place.topic in facts.removed or not samples:
             continue  # the check of the final read names a partition that was never sampled
