@@ -85,7 +85,7 @@ def doctor(
 
     `version`: the Kafka release. `runs`: the folder for run directories, whose free space is checked. Fetches jars and
     makes archives if they are not in the cache (25 s the first time, 2 s later). A check that fails is in the result,
-    not an exception.
+    not an exception. A tool that only some faults need may be missing: its check is `ok` and says so in `found`.
     """
     looks: list[tuple[str, str, Callable[[], str]]] = [
         ("Python", "install Python 3.11 or newer", _python),

@@ -93,7 +93,7 @@ def rows() -> tuple[SettingRow, ...]:
 
 @cache
 def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
-    """Return every setting of the known releases, by scope and name."""
+    """Return every broker and topic setting of the known releases, by scope and name."""
     lines = (line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()[1:])
     found = [KafkaSetting(Scope(scope), *rest) for scope, *rest in lines]
     return {(one.scope, one.name): one for one in found}
@@ -150,8 +150,9 @@ def unjudged(case: Case) -> Iterator[str]:
 
 
 def _find_settings(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
-    """Yield scope, name and value of all settings of nodes, topics and features in a case, also those that faults set
-    for a while. Features have no scope."""
+    """Yield scope, name and value of each setting of nodes and topics that the experiment gives or a fault sets for a
+    while, and of each feature. Features have the scope None. Settings that follow from `timing` or groups are left out.
+    """
     for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
         yield from ((Scope.BROKER, name, value) for name, value in config.items())
     for topic, asked in spec.topics.items():
