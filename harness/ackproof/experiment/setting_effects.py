@@ -58,7 +58,7 @@ class KafkaSetting(NamedTuple):
     """A setting of brokers or topics. `first`, `last`: first and last release line that has it; `last` '': the newest
     line has it.
 
-    `default`: the default in its newest line. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
+    `default`: the default in its newest line; '' for none. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
     """
 
     scope: Scope
@@ -100,8 +100,8 @@ def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
 
 
 def kafka_default(name: str) -> str:
-    """Return Kafka's default of a broker setting in the newest line that has it. Raises KeyError if no known release
-    has the setting."""
+    """Return Kafka's default of a broker setting in the newest line that has it, '' for none. Raises KeyError if no
+    known release has the setting."""
     return kafka_settings()[Scope.BROKER, name].default
 
 

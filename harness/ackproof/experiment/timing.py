@@ -121,8 +121,8 @@ def _timing_settings(spec: ClusterSpec) -> dict[str, str]:
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the shortest value, on any node, of the time-out setting `name`, in ms. Values that only groups need
-    (`ClusterSpec.of_groups`) are not considered. Raises KeyError if no known release has such a broker setting."""
+    """Return the shortest value, on any node, of the time-out setting `name`, in ms. A value that
+    only `ClusterSpec.of_groups` sets does not count. Raises KeyError if no known release has such a broker setting."""
     return min(_time_outs(spec, name))
 
 
@@ -181,7 +181,7 @@ def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
 
 
 def _default(cluster: ClusterSpec, name: str) -> str | None:
-    """Return Kafka's default of a broker setting; None if the release has no such setting."""
+    """Return Kafka's default of a broker setting, '' if it has none; None if the release has no such setting."""
     setting, version = kafka_settings().get((Scope.BROKER, name)), cluster.kafka.version
     return setting.default_in(version) if setting is not None and setting.is_in(version) else None
 
