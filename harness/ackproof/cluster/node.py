@@ -210,7 +210,7 @@ def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
 
 def status_text(status: int) -> str:
     """Return an exit status in words, such as `exit status 1`; of a negative status the signal's name, such as
-    `SIGKILL`, or `signal 64` if Python has no name for it."""
+    `SIGKILL`, or `signal 40` if Python has no name for it."""
     if status >= 0:
         return f"exit status {status}"
     try:

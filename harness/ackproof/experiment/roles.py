@@ -306,8 +306,8 @@ class Role:
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
     def reach(self, members: Members) -> tuple[frozenset[int], int]:
-        """Return the nodes that may hold the role, and the minimum number of holders. Any broker may lead, and the
-        case's seed may draw any nodes for a role such as `follower` (`DRAWN`)."""
+        """Return the nodes that may hold the role, and a lower bound of the number of holders. Any broker may lead, and
+        the case's seed may draw any nodes for a role such as `follower` (`DRAWN`)."""
         brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
         if self.kind is RoleKind.LIST:

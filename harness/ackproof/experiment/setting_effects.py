@@ -150,9 +150,8 @@ def unjudged(case: Case) -> Iterator[str]:
 
 
 def _find_settings(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
-    """Yield scope, name and value of each setting of nodes and topics that the experiment gives or a fault sets for a
-    while, and of each feature. Features have the scope None. Settings that follow from `timing` or groups are left out.
-    """
+    """Yield scope, name and value of each setting of nodes and topics that the experiment gives, or that a fault sets
+    for a while. Yield features too, with the scope None. Settings that follow from `timing` or groups are left out."""
     for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
         yield from ((Scope.BROKER, name, value) for name, value in config.items())
     for topic, asked in spec.topics.items():

@@ -121,8 +121,8 @@ def _timing_settings(spec: ClusterSpec) -> dict[str, str]:
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the shortest value, on any node, of the time-out setting `name`, in ms. A value that
-    only `ClusterSpec.of_groups` sets does not count. Raises KeyError if no known release has such a broker setting."""
+    """Return the shortest value, on any node, of the time-out setting `name`, in ms. A value that only
+    `ClusterSpec.of_groups` sets does not count. Raises KeyError if no known release has such a broker setting."""
     return min(_time_outs(spec, name))
 
 
@@ -205,8 +205,8 @@ _ELECTIONS: Final = 10
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
-    """Return, for each liveness class (such as `leaderless`), the seconds without progress after which the audit counts
-    an anomaly. Without consumer groups the class `stalled` is missing.
+    """Return, for each liveness class (such as `leaderless`), the seconds without progress after which a run records an
+    anomaly in `observed/recovery.json`. Without consumer groups the class `stalled` is missing.
 
     The experiment's own bounds (`evidence.recovery`) replace those that follow from the time-outs.
     """
