@@ -75,7 +75,8 @@ class FaultSpec(Spec):
 
     `number`: position in the file, from 1, or from `DRAWN_FROM` for a fault that a storm drew. Other faults refer to
     it. `trigger`: condition on which the fault begins. `hold`: seconds from the fault's confirmation to its healing;
-    None: until the healing phase at the end of the run, or without meaning if the fault ends by itself.
+    None: until the healing phase at the end of the run, or without meaning if the fault ends by itself. The first fault
+    of a pair (`pairs: all`) may be held longer, for its partner.
     """
 
     KIND: ClassVar[str] = ""
