@@ -34,9 +34,10 @@ _BLANK: Final = re.compile(r"\n\s*\n")
 
 
 class CodeAgent(ABC):
-    """Byteman's agent in the JVM of one node. `version`: the Kafka release that the node runs.
+    """Byteman's agent in the JVM of one node (`Cluster.code_agent`): faults in code load and delete rules through it,
+    hold threads, and read the JVM's thread dump. A backend says how to reach the JVM.
 
-    `classpath`: the jars of that release on this machine.
+    `version`: the Kafka release that the node runs. `classpath`: the jars of that release on this machine.
     """
 
     def __init__(self, node: ProcessNode, version: str, classpath: Sequence[Path]) -> None:
@@ -48,8 +49,8 @@ class CodeAgent(ABC):
 
     @abstractmethod
     def _install(self) -> str:
-        """Attach the agent to the node's JVM; return what the installer said. Raises OSError if the installer cannot be
-        run."""
+        """Attach the agent to the node's JVM; return what the installer said. Raises OSError or
+        `subprocess.SubprocessError` if the installer cannot be run or takes too long."""
 
     @abstractmethod
     def _ask(self, request: str) -> str:
@@ -143,8 +144,8 @@ class CodeAgent(ABC):
 
 
 def installer(java: str, jars: Iterable[str], address: Address, pid: int | None) -> list[str]:
-    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `java`: the Java launcher.
-    `jars`: paths of Byteman's jars, as that launcher sees them."""
+    """Return the command that attaches the agent to the JVM `pid`, to listen at `address`. `java`: path of the Java
+    launcher. `jars`: paths of Byteman's jars, and `pid`: process id of the JVM, as that launcher sees them."""
     flags = ("-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars))
     main, (host, port) = "org.jboss.byteman.agent.install.Install", address
     return [java, *flags, main, "-h", host, "-p", str(port), str(pid)]

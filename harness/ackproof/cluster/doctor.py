@@ -51,7 +51,7 @@ _OPTIONAL: Final = (
 
 def describe_means(need: Need, *, containers: bool = False) -> str:
     """Return in words the tool or right by which this machine meets a need, such as the path of nft; '' if the need
-    requires none. A need is a preparation that faults require.
+    requires none, or only jars, which are fetched later. A need is a preparation that faults require.
 
     `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. A missing
     Toxiproxy is not built. For `Need.DISKS` the first call mounts a file system as a trial.
@@ -85,7 +85,7 @@ def doctor(
 
     `version`: the Kafka release. `runs`: the folder for run directories, whose free space is checked. Fetches jars and
     makes archives if they are not in the cache (25 s the first time, 2 s later). A check that fails is in the result,
-    not an exception.
+    not an exception. A tool that only some faults need may be missing: its check is `ok` and says so in `found`.
     """
     looks: list[tuple[str, str, Callable[[], str]]] = [
         ("Python", "install Python 3.11 or newer", _python),

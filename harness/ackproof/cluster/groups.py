@@ -58,7 +58,8 @@ def describe_group(
 ) -> GroupDescription | None:
     """Return a group as its coordinator describes it; None if no broker answers for it.
 
-    A group that does not exist is described as Dead, without members. `consumer`: True if brokers know the protocol
+    A group that does not exist is described as Dead, without members. `links`: connection to each broker to ask, by
+    broker id. `consumer`: True if brokers know the protocol
     `consumer` (Kafka 4.0 or later).
     """
     for broker, link in links.items():
@@ -120,7 +121,8 @@ def commit_as_operator(
     """Commit offsets for a group without being a member, as `kafka-consumer-groups --reset-offsets` does. Return the
     coordinator's id.
 
-    Raises `Refused` with UNKNOWN_MEMBER_ID while the group has members, `WireError` if no broker accepts the commit.
+    `links`: connection to each broker, by broker id. Raises `Refused` with Kafka's error, such as UNKNOWN_MEMBER_ID
+    while the group has members. Raises `WireError` if no broker accepts the commit.
     """
     rows = [(place.topic, [(place.partition, offset, -1, "")]) for place, offset in offsets.items()]
     question = Question(

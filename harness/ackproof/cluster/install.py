@@ -73,7 +73,8 @@ def install(build: KafkaBuild, progress: ProgressSink = ignore) -> Installation:
 def with_features(
     installed: Installation, features: Mapping[str, int], progress: ProgressSink = ignore
 ) -> Installation:
-    """Return the installation with a metadata checkpoint for these feature levels; the first time takes 0.5 s.
+    """Return the installation with a metadata checkpoint for these feature levels (by name), which takes 0.5 s the
+    first time. Without `features` it is returned unchanged.
 
     Raises `BadInput` for a malformed feature, and with Kafka's message if formatting with these levels fails. Raises
     `WaitTimeout` if it takes too long.

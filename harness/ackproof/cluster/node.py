@@ -57,7 +57,7 @@ class NodeFiles:
 
 @dataclass(eq=False, repr=False)
 class ProcessNode:
-    """A node that ackproof starts. `launch` starts a process for it.
+    """A node that ackproof starts (a `LocalNode`). `launch` starts a process for it, whose end `watcher` notices.
 
     `ready(node, seconds)` waits until the node is ready (`Node.await_ready`). `on_event` gets its starts and ends.
     `clock`: None if no fault of the run sets clocks.
@@ -210,7 +210,7 @@ def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
 
 def status_text(status: int) -> str:
     """Return an exit status in words, such as `exit status 1`; of a negative status the signal's name, such as
-    `SIGKILL`."""
+    `SIGKILL`, or `signal 40` if Python has no name for it."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -267,7 +267,7 @@ A negative status is the number of the signal that ended the process."""
 
 
 class Watcher:
-    """A thread that waits for the ends of any number of processes and reaps them."""
+    """A thread that waits for the ends of any number of processes, reaps them, and reports each to its receiver."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()

@@ -285,8 +285,8 @@ class Cluster(ABC):
         return queries.merge_views(views) | quorum_view
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
-        """Return the offsets of every partition of these topics, as its leader gives them. A partition whose
-        leader does not answer is missing."""
+        """Return the offsets of the partitions of these topics, as their leaders give them. A partition without a
+        leader that runs and answers is missing."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for place, state in self.topic_state(topics).items():
             by_leader.setdefault(state.leader, []).append(place)

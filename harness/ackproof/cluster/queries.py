@@ -217,8 +217,8 @@ def read_pages(
     topics: Iterable[str],
     response: Any,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> dict[TopicPartition, PartitionState]:
-    """Return the partitions in `response`, the first answer to `ask_partitions`, and in all further pages. Raises
-    `WireError` if the broker gives no usable answer.
+    """Return the partitions in `response`, the first answer to `ask_partitions` for these topics, and in all further
+    pages. Raises `WireError` if the broker gives no usable answer.
 
     A page has at most 2,000 partitions (max.request.partition.size.limit).
     """
@@ -301,8 +301,8 @@ def topic_id(connection: Connection, topic: str) -> str:
 
 
 def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
-    """Return the metadata quorum as its leader sees it; any broker forwards the request. Raises `WireError` without a
-    usable answer. `directories`: also request each voter's directory id and endpoints (needs Kafka 3.9)."""
+    """Return the metadata quorum as its leader sees it; any broker forwards the request. `timeout_s` None: that of the
+    connection. `directories`: also request directory ids and endpoints. Raises `WireError` without a usable answer."""
     version = 2 if directories else 1
     question = Question("DescribeQuorum", version, topics=[("__cluster_metadata", [0])])
     response = connection.ask(question, timeout_s=timeout_s)
@@ -346,7 +346,7 @@ def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int
 def create_topics(
     connection: Connection, topics: Mapping[str, TopicSpec], timeout_s: float
 ) -> dict[str, Refused]:
-    """Create topics. Return those that were refused, with the reason. Raises `Unreachable` without an answer."""
+    """Create topics in `timeout_s` seconds; return the refused ones, with reasons. Raises `Unreachable` on silence."""
     rows = [
         (
             name,

@@ -80,7 +80,8 @@ class Exposure:
         return self.experiment.topics[self.topic].replication_factor
 
     def brokers(self, role: Role) -> int:
-        """Return the maximum number of brokers with a replica of the topic that can hold this role at once."""
+        """Return the maximum number of brokers with a replica of one partition of the topic that can hold this role at
+        once."""
         cluster, rf = self.experiment.cluster, self.replicas
         if role.kind is RoleKind.LIST:
             return self.aimed_at(role.parts)
@@ -108,7 +109,8 @@ class Exposure:
         return min(holders.get(role.kind, 1), rf)
 
     def aimed_at(self, targets: Iterable[Role]) -> int:
-        """Return the maximum number of brokers with a replica that a fault aimed at these roles can hit."""
+        """Return the maximum number of brokers with a replica of one partition of the topic that a fault aimed at these
+        roles can hit."""
         return min(sum(map(self.brokers, targets)), self.replicas)
 
     def lasts(self, hold: float | None, setting: str) -> bool:

@@ -75,7 +75,8 @@ class FaultSpec(Spec):
 
     `number`: position in the file, from 1, or from `DRAWN_FROM` for a fault that a storm drew. Other faults refer to
     it. `trigger`: condition on which the fault begins. `hold`: seconds from the fault's confirmation to its healing;
-    None: until the healing phase at the end of the run.
+    None: until the healing phase at the end of the run, or without meaning if the fault ends by itself. The first fault
+    of a pair (`pairs: all`) may be held longer, for its partner.
     """
 
     KIND: ClassVar[str] = ""
@@ -106,7 +107,7 @@ class FaultSpec(Spec):
     ENDS_NODES: ClassVar[bool] = False
     """True if the process of each targeted node ends."""
     GRIP: ClassVar[Grip | None] = None
-    """State that the fault causes on each targeted node."""
+    """State that the fault causes on each targeted node; None for none of these."""
     OVER: ClassVar[frozenset[Grip]] = frozenset(Grip)
     """States, caused by other faults on a node, in which this fault still finds something to break there."""
     IN_FORCE_S: ClassVar[float] = 60.0
@@ -177,7 +178,7 @@ class FaultSpec(Spec):
         return self.GRIP
 
     def reach(self, spec: ExperimentSpec) -> tuple[frozenset[int], int]:
-        """Return the nodes that the fault may hit, and the minimum number of nodes that it hits."""
+        """Return the nodes that the fault may hit, and a lower bound of the number of nodes that it hits."""
         each = [role.reach(spec.cluster.members) for role in self.targets]
         return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
 

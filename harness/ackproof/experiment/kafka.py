@@ -126,7 +126,7 @@ class MetadataMode:
     """Name of the setting for the time after which a silent broker is fenced (KRaft) or loses its
     registration."""
     timing: Mapping[str, str]
-    """Settings with short time-outs for experiments, in addition to those that both modes have."""
+    """Time-outs of nodes that `timing: chaos` and `script` set in this mode only (`experiment.timing`)."""
 
 
 _KRAFT: Final[Mapping[str, str]] = MappingProxyType(
@@ -234,8 +234,8 @@ class KafkaBuild:
         return f"{what} {why}: the rules of {line_of(self.version)} are assumed"
 
     def data(self) -> JsonValue:
-        """Return the value of `kafka` as a file writes it: the version as text for a published release, else a mapping
-        of the fields that are given."""
+        """Return the value of `kafka` as a file writes it: the version as text if no other field is given, else a
+        mapping of the fields that are not None."""
         given: dict[str, JsonValue] = {
             one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None
         }
@@ -251,8 +251,8 @@ def not_a_version(text: str) -> str | None:
 
 def _read_build(value: object) -> KafkaBuild:
     """Return the build of a `kafka` value that `plan.builds` has filled in: a full version as text, or a mapping of
-    `KafkaBuild`'s fields. The mapping needs a full version, and has at most one of `path`, `patch` and `image`. Raises
-    `PydanticCustomError`, with the message to show, for any other value."""
+    `KafkaBuild`'s fields to texts. The mapping needs a full version, and at most one of `path`, `patch` and `image`. A
+    `KafkaBuild` is returned as it is. Raises `PydanticCustomError`, with the message to show, for any other value."""
     match value:
         case KafkaBuild():
             return value

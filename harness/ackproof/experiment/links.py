@@ -152,7 +152,8 @@ GroupField: TypeAlias = Annotated[
 
 
 def roles_in(value: object) -> Iterator[Role]:
-    """Yield every role in the value of a fault's field: a role, the ends of a link, or a list of these."""
+    """Yield every role in the value of a fault's field: a role, the ends of a link, or a list of these. Any other
+    value contains no role."""
     if isinstance(value, Role):
         yield value
     elif isinstance(value, LinkEnds):

@@ -137,7 +137,8 @@ class InForce(NamedTuple):
 
 def settings_in_force(spec: ExperimentSpec, topic: str) -> list[InForce]:
     """Return the settings of the topic on each broker as the file sets them. Then, for each fault that changes settings
-    of the topic, return those on each broker during the change."""
+    of the topic, return those on each broker during the change. Settings that the file does not give are missing, even
+    if `timing` sets them."""
     own = spec.topics[topic].config
     found = [
         InForce(broker, {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **own})

@@ -130,7 +130,7 @@ class Members:
 
     @property
     def nodes_by_rack(self) -> dict[str, tuple[int, ...]]:
-        """The nodes of each rack, brokers first."""
+        """The nodes of each rack, by ascending id."""
         found: dict[str, tuple[int, ...]] = {}
         for node, rack in sorted(self.racks.items()):
             found[rack] = (*found.get(rack, ()), node)
@@ -167,7 +167,7 @@ class Role:
     def parse(cls, text: str) -> Role:
         """Parse a role such as `leader(orders/0)`, or several in brackets.
 
-        Raises ValueError with the expected text.
+        Raises ValueError, with the message to show, for any other text.
         """
         bare = text.strip()
         if bare.startswith("[") and bare.endswith("]"):
@@ -253,8 +253,8 @@ class Role:
                 yield from role.parts
 
     def sides(self) -> frozenset[bool]:
-        """Kinds of nodes that may hold the role: False stands for brokers, True for metadata nodes (controllers,
-        ZooKeeper servers)."""
+        """Kinds of nodes that may hold the role: False for brokers, True for metadata nodes (controllers, ZooKeeper
+        servers). The role `controller` has True even in ZooKeeper mode, where a broker holds it."""
         racks = {True, False} if any(role.kind is RoleKind.RACK for role in self.roles) else set()
         return frozenset(
             racks | {role.kind in OF_METADATA for role in self.roles if role.kind is not RoleKind.RACK}
@@ -306,8 +306,8 @@ class Role:
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
     def reach(self, members: Members) -> tuple[frozenset[int], int]:
-        """Return the nodes that may hold the role, and the minimum number of holders. Any broker may lead, and the
-        case's seed may draw any nodes for a role such as `follower` (`DRAWN`)."""
+        """Return the nodes that may hold the role, and a lower bound of the number of holders. Any broker may lead, and
+        the case's seed may draw any nodes for a role such as `follower` (`DRAWN`)."""
         brokers, controllers = members.brokers, members.controllers
         few = minority_of(len(brokers))
         if self.kind is RoleKind.LIST:

@@ -58,7 +58,7 @@ class KafkaSetting(NamedTuple):
     """A setting of brokers or topics. `first`, `last`: first and last release line that has it; `last` '': the newest
     line has it.
 
-    `default`: the default in its newest line. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
+    `default`: the default in its newest line; '' for none. `earlier`: other defaults in earlier lines, `3.9=1;4.0=2`.
     """
 
     scope: Scope
@@ -93,15 +93,15 @@ def rows() -> tuple[SettingRow, ...]:
 
 @cache
 def kafka_settings() -> Mapping[tuple[Scope, str], KafkaSetting]:
-    """Return every setting of the known releases, by scope and name."""
+    """Return every broker and topic setting of the known releases, by scope and name."""
     lines = (line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()[1:])
     found = [KafkaSetting(Scope(scope), *rest) for scope, *rest in lines]
     return {(one.scope, one.name): one for one in found}
 
 
 def kafka_default(name: str) -> str:
-    """Return Kafka's default of a broker setting in the newest line that has it. Raises KeyError if no known release
-    has the setting."""
+    """Return Kafka's default of a broker setting in the newest line that has it, '' for none. Raises KeyError if no
+    known release has the setting."""
     return kafka_settings()[Scope.BROKER, name].default
 
 
@@ -150,8 +150,8 @@ def unjudged(case: Case) -> Iterator[str]:
 
 
 def _find_settings(spec: ExperimentSpec, case: Case) -> Iterator[tuple[Scope | None, str, str]]:
-    """Yield scope, name and value of all settings of nodes, topics and features in a case, also those that faults set
-    for a while. Features have no scope."""
+    """Yield scope, name and value of each setting of nodes and topics that the experiment gives, or that a fault sets
+    for a while. Yield features too, with the scope None. Settings that follow from `timing` or groups are left out."""
     for config in (spec.cluster.config, *spec.cluster.broker_config.values()):
         yield from ((Scope.BROKER, name, value) for name, value in config.items())
     for topic, asked in spec.topics.items():

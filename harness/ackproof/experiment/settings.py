@@ -99,7 +99,8 @@ RESERVED: Final[Mapping[Scope, Mapping[str, str]]] = {
     scope: {name: why for scopes, why, *names in _RESERVED if scope in scopes.split() for name in names}
     for scope in Scope
 }
-"""Scope → name → why an experiment may not give the setting. A name that ends in a dot stands for a group."""
+"""Scope → name → why an experiment may not give the setting. A name that ends in a dot stands for all names that begin
+with it."""
 
 
 def why_reserved(scope: Scope, name: str) -> str | None:
@@ -215,7 +216,7 @@ TOPIC_SETTINGS: Final[Mapping[str, _Values]] = {
     "segment.ms": _number(1),
     "unclean.leader.election.enable": _FLAG,
 }
-"""Every topic setting with its accepted values."""
+"""Every topic setting of any release from 3.9 to 4.4, with its accepted values in the newest release that has it."""
 
 _UNTIL_3_9: Final = frozenset(
     {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}

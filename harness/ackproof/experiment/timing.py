@@ -74,7 +74,9 @@ _SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    """Return the settings of a node by name, without those for addresses and folders, which depend on the machine."""
+    """Return the settings that ackproof and the experiment give to a node, by name. Kafka's own default holds for any
+    setting that is missing. Settings of ids, roles, addresses and folders are missing too: `cluster.properties` adds
+    them."""
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else ""
     return {
         **_defaults(spec),
@@ -108,7 +110,7 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
 
 
 def _timing_settings(spec: ClusterSpec) -> dict[str, str]:
-    """Return the settings that `timing` gives to every node."""
+    """Return the settings that `timing` gives to every node; empty for `kafka`."""
     match spec.timing:
         case "chaos":
             return {**_CHAOS, **spec.metadata.timing}
@@ -119,18 +121,20 @@ def _timing_settings(spec: ClusterSpec) -> dict[str, str]:
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the shortest value, on any node, of the time-out setting `name`, in ms. Raises KeyError if Kafka has no
-    such setting."""
+    """Return the shortest value, on any node, of the time-out setting `name`, in ms. A value that only
+    `ClusterSpec.of_groups` sets does not count. Raises KeyError if no known release has such a broker setting."""
     return min(_time_outs(spec, name))
 
 
 def longest_time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the longest value, on any node, of the time-out setting `name`, in ms. Raises KeyError if Kafka has no
-    such setting."""
+    """Return the longest value, on any node, of the time-out setting `name`, in ms. The same limits apply as in
+    `time_out`."""
     return max(_time_outs(spec, name))
 
 
 def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
+    """Return the values of a setting: first for nodes without `broker_config`, even if there are none, then for each
+    node with one. A value that the experiment does not set is that of `timing`, else Kafka's default."""
     usual = _timing_settings(spec).get(name, kafka_default(name))
     given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
     return [int(config.get(name, usual)) for config in given]
@@ -138,8 +142,8 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
 
 def timing_name(spec: ExperimentSpec) -> str:
     """Return a short name for the time-outs of an experiment's brokers, such as `chaos` or `Kafka's own +
-    server.properties`. `+ cluster.config` is added if the experiment sets other time-outs (`*.ms`) itself. A
-    cluster that someone else runs has `that of the cluster`."""
+    server.properties`. `+ cluster.config` is added if `config` or `broker_config` sets a time-out (`*.ms`) to
+    another value than these. A cluster that someone else runs has `that of the cluster`."""
     if spec.ground.foreign:
         return "that of the cluster"
     cluster, file = spec.cluster, spec.cluster.settings_from
@@ -161,8 +165,8 @@ def timing_of(spec: ExperimentSpec) -> Timing:
 
 
 def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
-    """Yield each broker setting with a value that differs from Kafka's default, once for each such value. `broker.rack`
-    is left out. Settings in ms come first."""
+    """Yield each broker setting with a value that differs from Kafka's default, once for each such value. A setting
+    that the release does not have has the default None. `broker.rack` is left out. Settings in ms come first."""
     found = {broker: configured(cluster, broker) for broker in cluster.broker_ids}
     names = {name for config in found.values() for name in config} - {"broker.rack"}
     for name in sorted(names, key=lambda name: (not name.endswith(".ms"), name)):
@@ -177,7 +181,7 @@ def _changed(cluster: ClusterSpec) -> Iterator[ChangedSetting]:
 
 
 def _default(cluster: ClusterSpec, name: str) -> str | None:
-    """Return Kafka's default of a broker setting; None if the release has no such setting."""
+    """Return Kafka's default of a broker setting, '' if it has none; None if the release has no such setting."""
     setting, version = kafka_settings().get((Scope.BROKER, name)), cluster.kafka.version
     return setting.default_in(version) if setting is not None and setting.is_in(version) else None
 
@@ -201,8 +205,8 @@ _ELECTIONS: Final = 10
 
 
 def recovery_bounds(spec: ExperimentSpec) -> Mapping[str, float]:
-    """Return, for each liveness class (such as `leaderless`), the seconds without progress after which the audit counts
-    an anomaly. Without consumer groups the class `stalled` is missing.
+    """Return, for each liveness class (such as `leaderless`), the seconds without progress after which a run records an
+    anomaly in `observed/recovery.json`. Without consumer groups the class `stalled` is missing.
 
     The experiment's own bounds (`evidence.recovery`) replace those that follow from the time-outs.
     """

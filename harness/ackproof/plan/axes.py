@@ -168,9 +168,9 @@ def _read_together(
     """Read one item of a matrix: a mapping of settings that vary together. Return None if it is wrong; its problems are
     reported.
 
-    A key is `name`, or the path of a setting below `prefix` (without a prefix: from the root). The end of a path is
-    enough if exactly one path of `known` ends so. A key may also be an axis of `axes` whose items have names; its value
-    is then the name of one of these items.
+    A key is `name`, or the path of a setting below `prefix`, a text such as `workload.producers.` ('': the root). The
+    end of a path is enough if exactly one path of `known` ends so. A key may also be an axis of `axes` whose items have
+    names; its value is then the name of one of these items.
     """
     if not isinstance(item, MapNode):
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"

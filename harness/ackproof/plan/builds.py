@@ -115,7 +115,7 @@ def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
     names of settings that are ignored, by the reason.
 
     The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, is larger than 1
-    MiB, or holds no settings.
+    MiB, holds no settings, or has an entry that cannot be a broker setting.
     """
     from ackproof.cluster.properties import (
         parse,

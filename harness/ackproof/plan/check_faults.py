@@ -156,8 +156,8 @@ def _has_coordinator(spec: ExperimentSpec, topic: str, partition: int) -> bool:
 def _check_place(
     spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
 ) -> bool:
-    """Report a named partition that does not exist. Return True if the partition exists, or if `topic` or `partition`
-    is None."""
+    """Report to `found`, at `path`, a partition that does not exist. Return True if it exists, or if `topic` or
+    `partition` is None."""
     if topic is None or partition is None or _has_coordinator(spec, topic, partition):
         return True
     if topic not in spec.topics:

@@ -43,7 +43,8 @@ LATE_S: Final = 1.0
 
 
 def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
-    """Add warnings to `found`: settings and triggers that the author probably did not mean."""
+    """Add warnings to `found`: settings, faults and triggers that the author probably did not mean, and Kafkas whose
+    protocol rules are assumed (`KafkaBuild.assumption`)."""
     for name, topic in spec.topics.items():
         _above_the_factor(spec, name, topic.replication_factor, found)
     builds = [

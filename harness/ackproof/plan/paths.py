@@ -76,7 +76,7 @@ def may_be_at(path: Path, node: Node) -> bool:
     """Return True if a matrix may vary the setting at `path` by a value like `node`.
 
     Single values are possible at every path; a list only at `assignment`; a mapping only where a Kafka build, a broker
-    file or a client library is expected.
+    file, or the client library of producers or readers is expected.
     """
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))

@@ -136,8 +136,8 @@ class RepeatsMatcher:
         return f"{name} could be compared with {both}; name the other settings, too"
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
-        """Return those of the cells `hits` that have all these settings, as indexes; None, with a problem
-        reported, if there is none."""
+        """Return those of the cells `hits` that have all `items`, as indexes; None, with a problem reported, if there
+        is none. An item is a setting such as `acks=all`, or the name of settings that vary together."""
         chosen = list(hits)
         for item in items:
             name, equals, text = item.partition("=")

@@ -3,7 +3,7 @@
 The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: a tag never
 creates an object, and every limit is enforced while the text is read. The library's round-trip loader has positions
 too, but it drops the text of a scalar (`4.10`), stops at the first duplicate key, and has no limits. Plain scalars
-follow the core schema of YAML 1.2 (`yes` and `on` are text, `010` is ten).
+follow the core schema of YAML 1.2 (`yes` and `on` are text, `010` is ten), but `.inf` and `.nan` are text too.
 
 Refused, each with its line: files above 1 MiB, encodings other than UTF-8, NUL and other control characters, more
 than one document, tags outside the core schema, merge keys, keys that occur twice or are no scalars, nesting deeper
@@ -91,8 +91,8 @@ def parse(raw: bytes, file: str) -> MapNode:
 
 
 def plain_scalar(text: str) -> Scalar:
-    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raises ValueError for a number that is
-    too large or longer than `MAX_NUMBER` characters."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema, but `.inf` and `.nan` as text. Raises
+    ValueError for a number that is too large or longer than `MAX_NUMBER` characters."""
     if text in _NULLS:
         return None
     if text in _BOOLS:

@@ -105,7 +105,7 @@ def _checked(
     """Return the build that these jars make up, sorted by file name, without jars of tests, sources, documentation and
     `connect-file`. Of two files with one name the first is used.
 
-    Raises `BadInput` if they are no complete Kafka build.
+    Raises `BadInput`, with `path` (their origin) and in some cases `remedy`, if they are no complete Kafka build.
     """
     by_name: dict[str, Path] = {}
     for jar in found:

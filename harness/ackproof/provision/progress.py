@@ -33,7 +33,8 @@ ProgressSink = Callable[[Progress], None]
 
 
 def in_words(say: Callable[[str], None]) -> ProgressSink:
-    """Return a receiver of progress that passes each step to `say` once, and again for each further 25 %."""
+    """Return a receiver of progress that passes the text of each step to `say`, unless it equals the previous text. The
+    text changes with every 25 % (`Progress.__str__`)."""
     last = ""
 
     def report(progress: Progress) -> None:

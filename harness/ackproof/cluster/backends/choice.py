@@ -35,10 +35,12 @@ def make_cluster(
 ) -> Cluster:
     """Return a cluster that is not started yet. `nodes_dir`: folder in which each node gets a folder.
 
-    `tag`: marks by which the run's processes are found. `on_event`: gets starts and ends of nodes. `installed`: None to
-    find or make Java and jars. `needs`: preparations that the run's faults and observers require. `attachment`: address
-    and settings of an existing cluster; only the backend `attach` uses it, with `spec` and `nodes_dir` alone. Raises
-    `BadInput` for an unknown backend, for impossible settings, and for a need that `process` or `docker` cannot meet.
+    `backend`: `process`, `docker` or `attach`; any other name is refused (see `resolve` for `auto`). `tag`: marks by
+    which the run's processes are found. `on_event`: gets starts and ends of nodes, and ends of proxies. `installed`:
+    None to find or make Java and jars. `needs`: preparations that the run's faults and observers require.
+    `attachment`: address and settings of an existing cluster; only the backend `attach` uses it, with `spec` and
+    `nodes_dir` alone. Raises `BadInput` for another backend, for impossible settings, and for a need that `process` or
+    `docker` cannot meet.
     """
     if backend == "attach":
         if attachment is None:
@@ -60,7 +62,7 @@ def prepare(
     backend: str, needs: Set[Need], builds: Iterable[KafkaBuild], progress: ProgressSink = ignore
 ) -> None:
     """Find, fetch or build the tools and jars for these needs, and with backend docker an image for each of `builds`.
-    Does nothing for backends that start no nodes.
+    `backend`: a name that `resolve` returned. Does nothing for backends that start no nodes.
 
     Raises `BadInput` if a needed tool or right is missing, if no container engine can be used, or for an unknown build.
     Raises `ProvisionFailed` for a failed download, checksum or build, `EngineFailed` if the container engine fails,

@@ -102,8 +102,9 @@ def wire(
 ) -> MeshWiring:
     """Return the wiring of the mesh: a Toxiproxy server with a route for every link that a fault can break.
 
-    `needs`: preparations that faults require. `pid` returns the process id of a node; None while it has no process.
-    Raises `MissingTool` or `ProvisionFailed` if there is no Toxiproxy server and it cannot be built.
+    `needs`: preparations that faults require. `nodes_dir`: folder of the nodes' folders; the proxy's files go into
+    `links` next to it. `pid` returns the process id of a node; None while it has no process. Raises `MissingTool` or
+    `ProvisionFailed` if there is no Toxiproxy server and it cannot be built.
     """
     folder = nodes_dir.parent / "links"
     server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)

@@ -200,7 +200,7 @@ def marks(found: Mapping[str, str] | None) -> Marks | None:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A container, network or volume that a run has left behind."""
+    """A container, network or volume with the marks of a run, found to be removed. The run may still be going on."""
 
     kind: Kind
     name: str
@@ -251,9 +251,9 @@ def find_leftovers(engine: Engine, run_id: str | None = None) -> list[Leftover]:
 def remove_leftovers(
     engine: Engine, which: Callable[[Marks], bool], run_id: str | None = None
 ) -> list[Leftover]:
-    """Remove the leftovers whose marks `which` accepts: containers first, then networks and volumes. Return what was
-    removed. `run_id`: consider only leftovers of this run; None: of all runs. Raises `EngineFailed` if the engine
-    refuses or does not answer."""
+    """Remove the leftovers whose marks `which` accepts, also those of a run that still goes on: containers first, then
+    networks and volumes. Return what was removed. `run_id`: consider only leftovers of this run; None: of all runs.
+    Raises `EngineFailed` if the engine refuses or does not answer."""
     leftovers = [leftover for leftover in find_leftovers(engine, run_id) if which(leftover.marks)]
     containers = [leftover for leftover in leftovers if leftover.kind == "container"]
     if containers:

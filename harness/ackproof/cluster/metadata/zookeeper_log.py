@@ -160,7 +160,8 @@ class _Znodes:
 
     def take(self, change: _Change) -> Iterator[MetadataRecord]:
         """Yield metadata records for a znode change; none if it concerns no partition, topic, broker or setting. A
-        removed state znode of a partition yields none: the removal of its topic has a record."""
+        removed state znode of a partition yields none: the removal of its topic has a record. A new assignment of a
+        known topic yields none: later states of its partitions have it."""
         if change.path == "":
             for node, (session, _) in list(self._brokers.items()):
                 if session == change.session:
