@@ -58,7 +58,8 @@ class Answer(Document):
     story: tuple[str, ...] = ()
     ending: str = ""
     scope: str = ""
-    """The scope in which the counterexample was found, as for `ackproof explore --scope`."""
+    """The scope in which the counterexample was found, else the searched one, as for `ackproof explore --scope`. For a
+    class of a consumer group: the reason of the answer, as a sentence."""
 
 
 class Answers(Document):
