@@ -228,7 +228,8 @@ class _MoveDirRun(Virtual[MoveLogDir]):
 @does(SlowDisk)
 class SlowDiskRun(Virtual[SlowDisk]):
     """Freeze one log dir of each target node for `stall` seconds, let waiting writes pass for 50 ms, and repeat until
-    healed. No process ends. If another fault has frozen one of the dirs, this one stops, and its injection or healing fails."""
+    healed. No process ends. If another fault has frozen one of the dirs, this one stops, and its injection or healing
+    fails."""
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0
