@@ -166,7 +166,7 @@ class Disks:
         is called after the wait. Else return False: the caller must take the step now.
 
         A step waits if it would write to the frozen log dir. It also waits if it would change the replica's state while
-        an earlier step holds the replica's lock; or if its lane is blocked, or no request handler is free. `lane`:
+        an earlier step holds the replica's lock. It waits, too, if its lane is blocked or no handler is free. `lane`:
         requests that are handled in order, given by their connection or by the leader whose fetcher brings them. A step
         that waits blocks later ones of its lane. `event` None: a step that needs the replica's lock but writes nothing.
         """

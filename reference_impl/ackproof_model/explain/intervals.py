@@ -45,7 +45,7 @@ class Disturbance(NamedTuple):
 
     `what`: the event in words. `since_ns`: records acknowledged more than `_BEFORE_NS` before this time count as
     appended. `known_ns`: from this time on producers know of the event, so they lose no record that they send more than
-    `_AFTER_NS` later. `fault`: the fault, if the event is one; it concerns the producers that its `disturbs` names.
+    `_AFTER_NS` later. `fault`: the fault, if the event is one; it concerns producers for which `disturbs` is True.
     None: all producers. Connections and logs are in order, so an event removes consecutive records of a producer.
     """
 

@@ -50,7 +50,7 @@ class Answer(Document):
     """The answer for one anomaly class in one scope: possible, impossible or unknown.
 
     The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram; `ending`
-    is its finding. For a class of a consumer group only `story` has it.
+    is its finding. A consumer group has its counterexamples in `story` only.
     """
 
     chance: Chance

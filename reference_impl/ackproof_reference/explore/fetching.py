@@ -353,8 +353,8 @@ def _feeding(
 ) -> Iterator[Move]:
     """Yield the step in which leader `own` answers the request in flight of `other` (`under_way`, not `Late`), and
     `other` takes the answer. `log`, `process`: log and memory of `own`. `its`, `memory`: those of `other`. There is
-    no step if the request changes the leader (beyond what `remembered` drops), makes it send other messages, or is
-    refused with an error other than OFFSET_OUT_OF_RANGE."""
+    no step if the request changes the leader (beyond what `remembered` drops), or makes it send other messages. A
+    refused request has none either, except with the answer OFFSET_OUT_OF_RANGE."""
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)
@@ -377,9 +377,9 @@ def _feeding(
 def _void(
     own: int, other: int, leader: Process, log: Log, process: Process, late: UnderWay
 ) -> Iterator[Move]:
-    """Yield the step that drops a late request (`late`) of `other` that broker `own` will refuse, because it is down,
-    in a later leader epoch, or a follower in the same one. `leader`: memory of `own`. `log`, `process`: log and memory
-    of `other`."""
+    """Yield the step that drops a late request (`late`) of `other` to broker `own`, which will refuse it. That broker
+    is down, in a later leader epoch, or a follower in the same one. `leader`: memory of `own`. `log`, `process`: log
+    and memory of `other`."""
     if not isinstance(late, Late) or late.request.leader != own:
         return
     role, epoch = leader.role, late.request.leader_epoch
