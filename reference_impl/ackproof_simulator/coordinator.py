@@ -66,8 +66,8 @@ class Coordinator:
     """The transaction coordinator. `log`: partition of the transaction log. `partitions`: data partitions, by
     index.
 
-    `slot` in its methods is the number of a transactional id. `answer(error, epoch)` is called when the
-    client has the answer; the error is NOT_COORDINATOR if the client must ask again, and the epoch then -1.
+    `slot` in its methods is the number of a transactional id. `answer(error, epoch)` is called when the client has the
+    answer. If no coordinator answered, the error is NOT_COORDINATOR and the epoch -1: the client must ask again.
     """
 
     def __init__(

@@ -25,14 +25,16 @@ from ackproof_simulator.world import World
 class Counts:
     """Counted records and times in ms (-1: the event did not happen) of one simulated run.
 
-    `complete`: the final read covered everything. `faults_confirmed`: every fault took effect and healed; faults that a
-    storm drew may have had no effect. `acked`: acknowledged records. `lost`: acknowledged records that the final read
-    lacks; those of a transaction count only if its commit was acknowledged. `duplicate`: surplus copies in the final
-    read. `surfaced`: records in the final read that were neither acknowledged nor failed.
+    `complete`: all logs were at rest and replicated before the final read (`Simulation.complete`). `faults_confirmed`:
+    every fault took effect and healed; faults that a storm drew may have had no effect. `acked`: acknowledged records.
+    `lost`: acknowledged records that the final read lacks; those of a transaction count only if its commit was
+    acknowledged. `duplicate`: surplus copies in the final read. `surfaced`: records in the final read that were neither
+    acknowledged nor failed.
 
-    `unavailable_ms`: longest time between two acknowledgements of a partition; 0 with fewer than two. The other times
-    count from the first fault: `new_leader_ms` until a partition had another leader, `shrink_ms` until an ISR first
-    shrank, `full_isr_ms` until all ISRs were full and stayed full."""
+    `unavailable_ms`: longest time between two successive acknowledgements of a partition; 0 with fewer than two. The
+    other times count from the first fault: `new_leader_ms` until a partition first got a leader in place of another one
+    or of none, `shrink_ms` until an ISR first shrank, `full_isr_ms` until an ISR last became full again (-1 if another
+    one was not full then)."""
 
     seed: int
     complete: bool

@@ -33,7 +33,8 @@ id.
 
 
 _Waiting: TypeAlias = tuple[int, Act, tuple[object, ...]]
-"""A waiting write: the number of its process's life (`Host.life`), and the action with its arguments."""
+"""A waiting action: the number of its process's life (`Host.life`; -1: a write from outside the node), and the action
+with its arguments."""
 
 
 class Disks:
@@ -49,8 +50,7 @@ class Disks:
         apart = brokers if zookeeper or log_dirs > 1 else ()
         self._apart = frozenset(apart)
         self.frozen: Counter[tuple[int, int]] = Counter()
-        """Log dirs that are frozen now, with the number of faults that freeze each. Empty most of the time.
-        """
+        """Log dirs that are frozen now, as (node, number), with the number of faults that freeze each."""
         self.knew: dict[int, int] = {}
         """By node with a frozen metadata log: the active controller when it froze. The node learns of no
         later one.
@@ -79,8 +79,8 @@ class Disks:
 
     def freeze(self, node: int, folder: int, active: int) -> None:
         """Freeze a log dir: later writes wait. Earlier writes are on the disk, because FIFREEZE syncs the file system.
-        `active`: id of the controller that counts as active. If the metadata log is on this dir, the node knows no
-        later controller until the thaw."""
+        `active`: id of the controller that counts as active (`Quorum.presumed`). If the metadata log is on this dir,
+        the node knows no later controller until the thaw."""
         self.frozen[node, folder] += 1
         if self.metadata_still(node):
             self.knew.setdefault(node, active)
@@ -90,7 +90,7 @@ class Disks:
 
     def thaw(self, node: int, folder: int) -> None:
         """End one freeze of a log dir. If no other fault freezes it, run what waited: first the writes, then metadata
-        updates, then requests. Actions of processes that have ended are dropped."""
+        updates, then requests. Actions of processes that have ended are dropped, those of paused ones wait on."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -113,8 +113,8 @@ class Disks:
                 self._go_on(node, life, act, args)
 
     def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
-        """After a thaw, note each follower whose fetch waits at the leader as caught up: a real follower asks again
-        every fetch wait."""
+        """After a thaw, note each follower whose fetch waits at the leader, over a usable connection, as caught up: a
+        real follower asks again every fetch wait."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
                 partition.caught[follower].caught_up = self._network.wall(leader)
@@ -165,10 +165,10 @@ class Disks:
         """Queue a step of a partition's replica on broker `at` if a frozen disk delays the step, and return True: `act`
         is called after the wait. Else return False: the caller must take the step now.
 
-        A step waits if it would write to the frozen log dir. It also waits if an earlier step holds the replica's lock,
-        or if its lane is blocked. `lane`: requests that are handled in order, given by their connection or by the
-        leader whose fetcher brings them. A step that waits blocks later ones of its lane. `event` None: a step that
-        takes the replica's lock but writes nothing.
+        A step waits if it would write to the frozen log dir. It also waits if it would change the replica's state while
+        an earlier step holds the replica's lock. It waits, too, if its lane is blocked or no handler is free. `lane`:
+        requests that are handled in order, given by their connection or by the leader whose fetcher brings them. A step
+        that waits blocks later ones of its lane. `event` None: a step that needs the replica's lock but writes nothing.
         """
         if lane is not None and self._is_taken(at, lane):
             self._requests.setdefault(at, []).append(self._mine(at, act, args))
@@ -185,8 +185,8 @@ class Disks:
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
         """Queue a metadata image that broker `at` cannot apply yet, and return True: `act` is called after the wait.
 
-        Else return False. The image waits for the broker's metadata log, for a replica that is waiting for
-        its disk, or for an earlier image that waits.
+        Else return False. The image waits for the broker's metadata log, for an earlier image that waits, or for the
+        replica's disk or lock, as a step does (`holds_step`).
         """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False

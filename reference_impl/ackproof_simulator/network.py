@@ -61,7 +61,7 @@ class Connection:
 
     `generation`: number of resets; a message of an earlier generation is dropped. `cuts`: number of faults that refuse
     the connection. `holds`: number of faults that hold its packets; `held`: messages that wait until no fault does.
-    `plain`: True if no fault slows or drops packets.
+    `plain`: True only if no fault slows, drops or blocks packets.
 
     One entry per fault: `delays` (latency and jitter, ns), `losses` (share of packets), `rates` (bytes per second)."""
 
@@ -80,7 +80,7 @@ class Connection:
     stuck: list[list[Unsent]] = field(default_factory=lambda: [[], []])
     """Per direction: a packet too large to pass, and the messages after it, which cannot overtake it."""
     lingers: bool = False
-    """True if the connection has ended and its opener has not noticed yet."""
+    """True if the connection has ended and its opener has not noticed yet, because of a `slow_close` fault."""
     plain: bool = True
     last: list[int] = field(default_factory=lambda: [0, 0])
     """Per direction: time in ns at which the latest message arrives; no later message arrives before it."""
@@ -98,7 +98,7 @@ class Connection:
     @property
     def open(self) -> bool:
         """True if no fault cuts or holds the connection, and it does not linger; the processes at its ends need not
-        run. A connection lingers if it has ended, and the side that opened it has not noticed."""
+        run. A connection lingers if it has ended, and a `slow_close` fault keeps its opener from noticing."""
         return not self.cuts and not self.holds and not self.lingers
 
     @property
@@ -144,8 +144,8 @@ class Network:
         """Send `size` bytes to one end of the connection (`way`: TO_ACCEPTOR or TO_OPENER), and call `act` there on
         arrival.
 
-        Return False if the connection is refused or the process at that end has ended. True does not mean that the
-        bytes arrive."""
+        Return False if the connection is refused or the process at that end has ended; but True if the connection
+        lingers. True does not mean that the bytes arrive."""
         to = connection.ends[way]
         if connection.lingers:
             return True  # into a connection that nobody reads from any more
@@ -220,8 +220,8 @@ class Network:
                 self.reset(connection)
 
     def reset(self, connection: Connection) -> None:
-        """Drop the connection with all messages in flight. Its opener is notified one hop later, or later still if a
-        `slow_close` fault delays the end of connections."""
+        """Drop the connection with all messages in flight. Its opener, if it has not ended, is notified (`Host.broken`)
+        one hop later, or later still if a `slow_close` fault delays the end of connections."""
         connection.generation += 1
         connection.held.clear()
         connection.stuck = [[], []]
@@ -294,8 +294,8 @@ class Scene:
 
 
 class PendingProduce(NamedTuple):
-    """A produce request that waits at its leader. `connection`: the connection on which it came. `generation`: the
-    connection's generation when it was sent.
+    """A produce request that was sent to a leader, where it may wait for replicas. `connection`: the connection on
+    which it came. `generation`: the connection's generation when it was sent.
 
     `attempt`: the client's batch. `since`: time in ns at which it was sent. `request_timeout`: longest wait in ns that
     the client allows (request.timeout.ms)."""

@@ -197,7 +197,7 @@ class PartitionRun:
 
     def fetch(self, at: int) -> None:
         """Let a follower send its next request (Fetch, or OffsetForLeaderEpoch) to its leader, if it has one; answers
-        to its earlier ones are dropped from now on. If the leader is not reachable, retry after
+        to its earlier ones are dropped from now on. If the connection is refused or the leader has ended, retry after
         replica.fetch.backoff.ms."""
         token = self.tokens[at] = self.tokens.get(at, 0) + 1
         if not self.host(at).running:

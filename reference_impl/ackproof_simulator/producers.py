@@ -50,7 +50,7 @@ class ClientBatch:
     position among the producer's batches, from 0. `offset`: offset of the first record, -1 if not acknowledged or
     unknown (acks=0). `error`: error code of Kafka or librdkafka, 0: none. `done`: when the outcome was known, -1
     before. `sends`: how often it was sent; `tries`: failures that count towards `retries`. `epoch`, `sequence`:
-    producer epoch (-1: no idempotence) and sequence number of its first record."""
+    producer epoch (-1: not sent yet, or no idempotence) and sequence number of its first record."""
 
     producer: int
     place: int
@@ -80,7 +80,7 @@ class Line:
 
     `flying`: requests in flight, by the batch's number. `next_sequence`, `epoch`: sequence number of the next record,
     and the producer epoch to which it belongs. `waits_until`: time in ns before which nothing is sent; `armed`: True if
-    a call at that time is scheduled. `asking`: True if a request for metadata is scheduled."""
+    a call at that time is scheduled. `asking`: True if `ask_soon` has scheduled a request for metadata."""
 
     partition: PartitionRun
     place: int
@@ -191,8 +191,8 @@ class Producer:
                 self._drain(line)
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
-        """Add `count` records from seq `first` on to the queue of a partition: to its last batch if that has room and
-        was not sent, else as a new batch."""
+        """Add `count` records (every nth seq from `first` on, with n partitions) to a partition's queue: to its last
+        batch if that has room and was not sent, else as a new batch. `place`: index of `line` in `lines`."""
         if line.queue:
             last = line.queue[-1]
             if not last.sends and last.count + count <= MOST_RECORDS:
@@ -331,7 +331,7 @@ class Producer:
     # -- metadata -----------------------------------------------------------------------------------------------
 
     def ask_soon(self, line: Line) -> None:
-        """Schedule a request for metadata at a random time within one refresh interval, unless one is scheduled."""
+        """Schedule a request for metadata at a random time within one refresh interval, unless `Line.asking` is set."""
         if not line.asking:
             line.asking = True
             self.clock.call_after(int(self.random.random() * self.timing.refresh), self._ask, line)

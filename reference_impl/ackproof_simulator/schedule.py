@@ -77,8 +77,8 @@ class Schedule:
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Begin to heal all active faults; `over` is True once they have recovered or failed. Before that, fail the
-        waiting faults whose trigger can never fire any more."""
+        """Begin to heal all confirmed faults, and from now on each fault once it is confirmed; `over` is True when all
+        have ended. Before that, fail the waiting faults whose trigger can never fire any more."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
@@ -186,7 +186,7 @@ class Schedule:
         """Call `act` for the fault with this number; then call `then` with the result of `act`.
 
         While `act` raises `NotYet`, call it again every 10 ms, until the fault's time limit is over. A later `NotYet`
-        and any other error fail the fault, with `failed` before the error's text."""
+        and any other `AckproofError` fail the fault, with `failed` before the error's text."""
         try:
             did = act()
         except AckproofError as error:

@@ -109,8 +109,8 @@ def sweep(
 
     `command` returns the command line that repeats a seed. `mapper(case as JSON, chunks of seeds)` runs the seeds
     elsewhere and yields the counts of each chunk; None: all run in this process. `progress(done, total)` is called from
-    time to time. `shrinks`: also search for the fewest faults with which the worst seed still loses or duplicates
-    records."""
+    time to time. `shrinks`: also search for a few faults with which the worst seed still loses or duplicates records
+    (`shrink`)."""
     began = time.monotonic()
     runs: list[Counts] = []
     if mapper is None:
@@ -226,7 +226,7 @@ TRIES = 200
 
 def fewest(faults: Sequence[FaultSpec], shows: Callable[[Sequence[FaultSpec]], bool]) -> list[FaultSpec]:
     """Return a subset of the faults for which `shows` is True, and of which no single fault can be left out
-    (delta debugging, Zeller 1999).
+    (delta debugging, Zeller 1999). It has at least one fault.
 
     `shows` must be True for all `faults`.
     """

@@ -58,7 +58,9 @@ class Txn:
 
 
 class TransactionalProducer(Producer):
-    """A transactional producer. `slot`: number of its transactional id; another producer with the same id fences it."""
+    """A producer that sends its records in one transaction after the other. It stops for good if it is fenced or gives
+    up. Call `join` before `start`. `slot`: number of its transactional id; another producer with the same id fences
+    it."""
 
     def join(
         self,
@@ -278,7 +280,8 @@ class TransactionalProducer(Producer):
             self._over("fenced")
 
     def _over(self, why: str) -> None:
-        """End the producer's process for the reason `why`; records without an outcome fail with PURGED."""
+        """Stop the producer for good, for the reason `why`; records without an outcome end with the error PURGED. Call
+        `ended_by_itself`, unless a fault had it fenced or the run has closed it."""
         self.gave_up, self.phase = why, _Phase.OVER
         super().purge()
         if not self.fenced_by_another and not self.closed:

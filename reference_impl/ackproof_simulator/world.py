@@ -108,8 +108,8 @@ class World:
         return any(held == node for _, held in self.holds)
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
-        """Return the settings of a topic on a broker, or at the active controller (`broker` None). The topic's own
-        settings override others."""
+        """Return the settings of a topic on a broker, or at the active controller (`broker` None), without Kafka's
+        defaults. The topic's own settings override others."""
         cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
         return {
             **cluster.config,

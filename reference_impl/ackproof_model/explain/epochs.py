@@ -230,7 +230,8 @@ def _last_append(
 class KeptLog:
     """Log of the last leader, one entry per batch: `first` and `last` offset (both included), and its leader `epoch`.
 
-    `starts`: start offset of each leader epoch, by epoch. `log_start`, `log_end`: log start offset and log end offset.
+    `starts`: the leader epochs with their start offsets, ascending. `log_start`, `log_end`: log start offset and log
+    end offset.
     """
 
     first: Ints

@@ -40,12 +40,13 @@ _BEFORE_NS: Final = 500_000_000
 
 
 class Disturbance(NamedTuple):
-    """An event that can remove records in flight, from `begin_ns` to `end_ns` (ns since the run's start).
+    """An event that can remove records in flight, from `begin_ns` to `end_ns` (ns since the run's start). `intervals`
+    explains missing records by such events.
 
-    `what`: the event in words. `since_ns`: records sent before this time were certainly appended. `known_ns`:
-    from this time on the producer knows of the event, so it loses no record that it sends more than
-    `_AFTER_NS` later. `fault`: a fault of clients, which concerns only the producers that it names; None: all
-    producers. Connections and logs are in order, so an event removes consecutive records of a producer.
+    `what`: the event in words. `since_ns`: records acknowledged more than `_BEFORE_NS` before this time count as
+    appended. `known_ns`: from this time on producers know of the event, so they lose no record that they send more than
+    `_AFTER_NS` later. `fault`: the fault, if the event is one; it concerns producers for which `disturbs` is True.
+    None: all producers. Connections and logs are in order, so an event removes consecutive records of a producer.
     """
 
     since_ns: int
@@ -56,10 +57,12 @@ class Disturbance(NamedTuple):
     fault: FaultSpec | None = None
 
     def takes(self, producer: int, rows: AckedRows, before: Ints, after: Ints) -> Bools:
-        """Return a mask of a producer's rows that this event can have removed.
+        """Return a mask of a producer's rows, in order of seq, that this event can have removed, judged by times alone:
+        also rows that are not missing.
 
-        `before`: for each row, when the last row before it that is not missing was sent. `after`: when the
-        next such row was acknowledged. `before` and `after` are in ns since the run's start.
+        `before`: for each row, when the last row up to it that is not missing was sent; the first row, if there is
+        none. `after`: when the next such row, from it on, was acknowledged; `NEVER`, if there is none. Both are in ns
+        since the run's start.
         """
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
@@ -227,7 +230,7 @@ def intervals(
     """Find runs of consecutive missing records of a producer that were acknowledged without an offset. `rows`: the
     partition's acknowledged records.
 
-    Return the runs (`why` is '' if no event explains a run), and a mask of the rows that are explained. A run is
+    Return the runs (`why` is '' if nothing explains a run), and a mask of the rows that are explained. A run is
     explained by a disturbance (`around`), or at the end of a producer by bytes that no broker had read when it closed.
     `unread`: a sentence on such bytes, by producer (`left_unread`).
     """

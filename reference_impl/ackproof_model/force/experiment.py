@@ -156,7 +156,8 @@ class Outcome:
     """Outcome of a forced counterexample; `why` is a sentence.
 
     `number`: step of the counterexample at which the run departed from the model; 0: none, or before the first
-    step. `model`, `kafka`: both states at that step, as text. `seconds`: length of the run.
+    step. `model`, `kafka`: both states at that step, as text. If only the anomaly is missing: the finding, and the
+    brokers' last state. `seconds`: length of the run.
     """
 
     verdict: ForcedVerdict

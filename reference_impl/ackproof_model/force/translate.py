@@ -95,7 +95,7 @@ class _Translation:
 
     def steps(self) -> Iterator[Forced]:
         """Yield the steps of the script in order. A script step for several steps of the model is yielded with the last
-        of them."""
+        of them. Raises `NotForceable` at a step that no script can carry out."""
         yield from self._beforehand()
         for number, line in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]

@@ -50,7 +50,7 @@ class Answer(Document):
     """The answer for one anomaly class in one scope: possible, impossible or unknown.
 
     The counterexample of a possible class is in `story` as lines of text, in `steps` for a sequence diagram; `ending`
-    is its finding.
+    is its finding. A consumer group has its counterexamples in `story` only.
     """
 
     chance: Chance
@@ -58,7 +58,8 @@ class Answer(Document):
     story: tuple[str, ...] = ()
     ending: str = ""
     scope: str = ""
-    """The scope in which the counterexample was found, as for `ackproof explore --scope`."""
+    """The scope in which the counterexample was found, else the searched one, as for `ackproof explore --scope`. For a
+    class of a consumer group: the reason of the answer, as a sentence."""
 
 
 class Answers(Document):

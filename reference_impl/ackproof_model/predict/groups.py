@@ -87,8 +87,9 @@ def predict_groups(
 
 @dataclass
 class _Circumstances:
-    """Incidents that may happen to a group. `faults`: sentences on their causes. `unmodelled`: reasons for which a
-    class that is not found stays unknown. `lossy_log`: chance that the offsets log loses a commit."""
+    """Incidents that may happen to a group, which the `take_…` methods collect. `faults`: sentences on their
+    causes. `unmodelled`: reasons for which a class that is not found stays unknown. `lossy_log`: chance that the
+    offsets log loses a commit."""
 
     case: Case
     name: str

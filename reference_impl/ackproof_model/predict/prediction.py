@@ -80,10 +80,10 @@ def predict_run(
 ) -> PredictionFile:
     """Predict the anomalies that are possible under a case's settings and the incidents that a run of it showed.
 
-    The run directory is read and not changed. `seen`: classes that the run shows; if one of them stays unknown, the
-    search is repeated with a higher limit. `explore(case, run, states)` predicts the classes that replication decides,
-    and visits at most that number of states; None: the search of this module. Raises `BadInput` for a broken metadata
-    log, OSError or ArrowException for another file that cannot be read."""
+    The run directory is read and not changed. `seen`: classes that the run shows; if a search leaves one of them
+    unknown, it is repeated with a higher limit. `explore(case, run, states)` predicts the classes that replication
+    decides, and visits at most that number of states; None: the search of this module. Raises `BadInput` for a broken
+    metadata log, OSError or ArrowException for another file that cannot be read."""
     explore = explore or _explored_run
     file = explore(case, run, USUAL_STATES)
     if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):

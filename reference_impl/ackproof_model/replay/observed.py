@@ -309,7 +309,7 @@ class Moment(NamedTuple):
 
 class Removal(NamedTuple):
     """Deletion of a topic. `t_ns`: time, ns since the run's start. `offset`: offset of its record in the metadata log.
-    `by`: the fault that caused it, '' if none did."""
+    `by`: the fault that caused it, as text such as `fault 1 (recreate)`; '' if none did."""
 
     t_ns: int
     offset: int

@@ -35,7 +35,7 @@ class Step(NamedTuple):
     """A change of a partition that the protocol allows: its cause in words, and the state after it according to the
     reference implementation.
 
-    `clean`: False for an election outside of ISR and ELR.
+    `clean`: False if the step elects a leader from outside of the ISR (if that is empty: of the ELR).
     """
 
     cause: str

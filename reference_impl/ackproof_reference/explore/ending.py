@@ -250,7 +250,8 @@ def equal_logs_stay(rules: Rules) -> bool:
 
 
 def brings_nothing(under_way: Hashable) -> bool:
-    """Return True if a follower's message in flight cannot change its log.
+    """Return True if a follower's message in flight surely adds no batches to its log and truncates nothing. False for
+    every answer about the end of an epoch, and for every error.
 
     `under_way`: a request (`Late` too), a response, or None for none.
     """

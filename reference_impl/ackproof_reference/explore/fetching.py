@@ -263,10 +263,8 @@ def _counts(rules: Rules, request: Request) -> bool:
 
 
 def _requests_after(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
-    """Return the values that a broker's fetch cell can have after a step of the broker.
-
-    `before`, `after`: the broker's next request before and after the step.
-    """
+    """Return the values that a broker's fetch cell, now `under_way`, can have after a step of the broker. `before`,
+    `after`: its next request before and after the step; `before` is None, too, for one without effect (`_counts`)."""
     if isinstance(under_way, Late):
         return (after if under_way.request == after else under_way,)
     if isinstance(under_way, Reply):
@@ -353,8 +351,10 @@ def _feeding(
     memory: Process,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Yield the one step in which leader `own` answers a request of `other`, which takes the answer. It exists only if
-    the request changes nothing at the leader and is not refused."""
+    """Yield the step in which leader `own` answers the request in flight of `other` (`under_way`, not `Late`), and
+    `other` takes the answer. `log`, `process`: log and memory of `own`. `its`, `memory`: those of `other`. There is
+    no step if the request changes the leader (beyond what `remembered` drops), or makes it send other messages. A
+    refused request has none either, except with the answer OFFSET_OUT_OF_RANGE."""
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)
@@ -377,8 +377,9 @@ def _feeding(
 def _void(
     own: int, other: int, leader: Process, log: Log, process: Process, late: UnderWay
 ) -> Iterator[Move]:
-    """Yield the step that drops a late request of `other` which leader `own` will refuse, because it is down, in a
-    later leader epoch, or a follower in the same one."""
+    """Yield the step that drops a late request (`late`) of `other` to broker `own`, which will refuse it. That broker
+    is down, in a later leader epoch, or a follower in the same one. `leader`: memory of `own`. `log`, `process`: log
+    and memory of `other`."""
     if not isinstance(late, Late) or late.request.leader != own:
         return
     role, epoch = leader.role, late.request.leader_epoch
@@ -389,7 +390,8 @@ def _void(
 
 
 def _of_void(own: int, value: object) -> Hashable:
-    """Return the part of a cell `_void` depends on: a late request; whether a process is up, its role and epoch."""
+    """Return the part of a cell `_void` depends on: whether a process is up, its role and epoch; '' for a log; a late
+    request to `own`. None for anything else in flight: then the group has no step."""
     if isinstance(value, Process):
         role = value.role
         return value.up, role and (role.epoch, isinstance(role, Follower))

@@ -185,9 +185,8 @@ def _response(rules: Rules, own: int, log: Log, process: Process, under_way: obj
 
 
 def _of_response(value: object) -> Hashable:
-    """Return the part of a cell that the group of late responses depends on: the response, and all of the
-    follower's log and memory.
-    """
+    """Return the part of a cell that `_response` depends on: the response, and all of the follower's log and memory.
+    None if no response is in flight: then the group has no step."""
     return value if isinstance(value, (Log, Process, Fetched, EpochEnd)) else None
 
 
@@ -208,9 +207,8 @@ def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Itera
 
 
 def _of_proposal(value: object) -> Hashable:
-    """Return the part of a cell that `_stale_proposal` depends on: the proposal, and the epochs that the
-    controller compares.
-    """
+    """Return the part of a cell that `_stale_proposal` depends on: the proposal, and the epochs that the controller
+    compares. None if no proposal is in flight: then the group has no step."""
     if isinstance(value, Metadata):
         return value.partition.leader_epoch, value.partition.epoch
     return value if isinstance(value, AlterPartition) else None

@@ -75,7 +75,8 @@ class Member(NamedTuple):
 
 
 class LateCommit(NamedTuple):
-    """A commit request that its member has sent and the coordinator has not received."""
+    """A commit request, or a copy of one, that its member has sent and the coordinator has not received. The
+    coordinator may take it at any later time. `epoch`: member epoch or generation in the request."""
 
     member: int
     epoch: int

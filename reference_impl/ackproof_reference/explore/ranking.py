@@ -61,6 +61,8 @@ def occurring_epochs(cell: int, value: Hashable) -> int:
 
 def rank_epochs(bits: int) -> Ranks | None:
     """Return the ranks that replace a state's epochs, by kind; the epochs are given as a bit set (`occurring_epochs`).
+    The newest leader epoch gets a rank one higher if a leader leads in the one before it, which it does not directly
+    follow.
 
     None if every epoch equals its rank.
     """

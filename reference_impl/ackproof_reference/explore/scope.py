@@ -26,7 +26,7 @@ class Budget(NamedTuple):
     shrinks: int = 0
     """Number of slow followers that their leader may remove from the ISR."""
     lost: int = 0
-    """Number of fetch responses that may get lost."""
+    """Number of leaders' answers to followers that may get lost."""
     preferred: int = 0
     """Number of preferred elections that may be held."""
     hand_overs: int = 0

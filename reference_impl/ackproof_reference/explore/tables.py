@@ -331,8 +331,9 @@ class Tables:
         return state
 
     def concerned(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[AtOnce, ...]:
-        """Return the groups with `at_once` that may have a step after a step of `group`: those that read a cell
-        which that step changed. `old`, `new`: the values of the cells of `group`, before and after."""
+        """Return the groups with `at_once` that may have a step after a step of `group`: those for which that step
+        changed the part of a cell on which they depend (`Group.at_once`). `old`, `new`: the values of the cells of
+        `group`, before and after."""
         changed = {
             cell: (was, becomes)
             for cell, was, becomes in zip(group.cells, old, new, strict=True)
@@ -357,7 +358,8 @@ def _by_count(steps: Steps) -> Iterator[tuple[int, tuple[int, ...], Unsettled]]:
 
 
 def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:
-    """Return True if these changes (from, to) may give a group a step that is taken at once."""
+    """Return True if changes of cells may give a group a step that is taken at once. `changed`: by index of the cell,
+    its value before and after."""
     look = group.at_once
     assert look is not None
     looked = [(look(changed[cell][0]), look(changed[cell][1])) for cell in group.cells if cell in changed]

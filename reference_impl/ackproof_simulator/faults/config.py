@@ -24,8 +24,8 @@ _INTERVAL: Final = "unclean.leader.election.interval.ms"
 
 @does(SetConfig)
 class _SetRun(Virtual[SetConfig]):
-    """Change settings dynamically. The controller applies them at once, brokers when they learn of the
-    change. Healing puts the old values back.
+    """Change settings of a topic, of all brokers or of one broker dynamically. The controller applies them at once
+    (except those of one broker), brokers when they learn of the change. Healing puts the old values back.
     """
 
     def __init__(self, fault: SetConfig, aim: Aim, world: World) -> None:

@@ -97,7 +97,8 @@ class _LogDirRun(DownRun[LogDirFault]):
         return f"SIGTERM and start of {self.names()}"
 
     def healed(self) -> bool:
-        """Return True if the nodes answer, serve all replicas again and are in all their ISRs."""
+        """Return True if the nodes answer, serve all replicas again and are in all their ISRs. A node that another
+        fault keeps down need not answer or be in ISRs, one that is paused need not answer."""
         return (
             super().healed()
             and not any(node in one.failed for node in self.nodes for one in self.world.control.partitions)
@@ -227,7 +228,8 @@ class _MoveDirRun(Virtual[MoveLogDir]):
 @does(SlowDisk)
 class SlowDiskRun(Virtual[SlowDisk]):
     """Freeze one log dir of each target node for `stall` seconds, let waiting writes pass for 50 ms, and repeat until
-    healed. No process ends."""
+    healed. No process ends. If another fault has frozen one of the dirs, this one stops, and its injection or healing
+    fails."""
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0

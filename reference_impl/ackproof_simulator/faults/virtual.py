@@ -28,8 +28,11 @@ class NotYet(FaultNotConfirmed):
 
 
 class Virtual(Generic[SpecT]):
-    """Base class of simulated faults. `aim`: by target of the fault (a role such as `leader(orders/0)`), the nodes to
-    which it was resolved when the fault began. `nodes`: all of these nodes, sorted."""
+    """Base class of simulated faults. `Schedule` calls `inject`, then `is_in_effect` until it returns True; later
+    `heal`, then `healed` until it returns True.
+
+    `aim`: by target of the fault (a role such as `leader(orders/0)`), the nodes to which it was resolved when the fault
+    began. `nodes`: all of these nodes, sorted."""
 
     WITHIN_S: ClassVar[float] = 60.0
     """Seconds within which a fault must take effect, and later must have healed; else it counts as failed."""
