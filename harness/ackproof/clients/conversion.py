@@ -146,7 +146,7 @@ def _salvage_folder(run: CaseDir, folder: Path, written: list[Path], refused: li
 
 def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
     """Turn each full journal chunk of a running client into a part of its ledger, and remove it. The newest chunk is
-    never full. A producer's chunk is full if each of its attempts has an outcome, a reader's if each of its rows has a
+    left out. A producer's chunk is full if each of its attempts has an outcome, a reader's if each of its rows has a
     read."""
     folder = run.journal / settings.client
     if isinstance(settings, ReaderSettings):

@@ -159,8 +159,9 @@ def final_read(
     Write the result to `observed/final-read.json`, and return it.
 
     `ends` is called for the state of partitions. `read` is called in place of reader processes, with the start and end
-    offsets of `order.places`. An incomplete read is no exception: the result has the reasons. Raises `Interrupted` if
-    `stop` is set. The reader processes are ended in any case.
+    offsets of `order.places`; then nothing is read at read_committed or a second time. An incomplete read is no
+    exception: the result has the reasons. Raises `Interrupted` if `stop` is set. The reader processes are ended in any
+    case.
     """
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)

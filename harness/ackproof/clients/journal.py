@@ -134,7 +134,8 @@ class Chunk:
 
 class Journal:
     """Journal of a running producer: a row for each produce call (attempt), in memory-mapped files (chunks) that
-    survive the producer's death. A full chunk is converted into a part of the ledger and removed.
+    survive the producer's death. Other code turns full chunks into parts of the ledger and removes them (`Converter`,
+    `conversion`).
 
     `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: the chunks that were not removed yet, by index.
     `current`: the chunk that takes the next rows.

@@ -278,7 +278,7 @@ class MergedViews:
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
         """Return the newest view of each partition among these answers, which belong to one sample. `answered`: views
-        by broker id.
+        by broker id (`QUORUM`: ZooKeeper's).
 
         A partition is left out if one of the last `FORGET_AFTER_LOOKS` calls returned a newer view of it.
         """

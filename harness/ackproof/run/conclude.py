@@ -134,7 +134,7 @@ def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
     """Simulate each run that has ledgers, for the report. `step` reports a failure, which is not raised: no verdict
-    depends on it."""
+    depends on it. Raises `MissingTool` if there is such a run and no simulator is installed."""
     ran = [run for run in runs if run.ledger.exists()]
     if ran:
         step("simulating each case")
