@@ -114,7 +114,11 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """State of one partition over several requests of the final read to its leader."""
+    """State of one partition over several requests of the final read to its leader.
+
+    `end`: the last answer. `since_s`: monotonic seconds since when the partition is at rest; 0: it is not. `settled`:
+    True once that has lasted `REST_S`. `unrest`: why it is not settled; '' if it is.
+    """
 
     end: End | None = None
     since_s: float = 0.0

@@ -68,7 +68,8 @@ class _Progress:
 @dataclass
 class GroupProgress(_Progress):
     """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
-    grow any more. `offsets`: committed offsets at the last request."""
+    grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the last answer.
+    `caught_up`: True if no record was left to commit past then."""
 
     caught_up: bool = False
     offsets: dict[TopicPartition, int] = field(default_factory=dict)

@@ -59,7 +59,8 @@ def collect_replica_logs(
     """Read every replica of these topics, write `observed/replicas.*`, and return the content of `replicas.json`. Logs
     that cannot be read are listed with their reasons and raise nothing. Raises OSError if the files cannot be written.
 
-    Deleted logs that cannot be read are skipped, because a broker may have removed a part of them.
+    Deleted logs are listed in `ReplicasFile.deleted`, without their batches. Those that are empty or cannot be read are
+    skipped, because a broker may have removed a part of them.
     """
     wanted = frozenset(topics)
     replicas: list[Replica] = []
