@@ -323,7 +323,7 @@ class GroupSettings(ClientSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings(GroupSettings):
-    """Settings of one member of a share group (`experiment.share_group.ShareGroupSpec`)."""
+    """Settings of one member of a share group (`experiment.group.ShareGroupSpec`)."""
 
     release_every: int
     releases: int

@@ -109,7 +109,9 @@ def chunk_files(folder: Path, kind: str = CHUNKS) -> list[tuple[int, Path]]:
 
 
 class Chunk:
-    """One memory-mapped file of a journal. `words`: its 64-bit words, four for each row, row after row."""
+    """One memory-mapped file of a producer's journal, made with all words 0. `index`: its number, from 0; its first row
+    has seq `index * rows`. `words`: its 64-bit words, four for each row, row after row. `matrix`: the same memory as an
+    array with the columns SENT, DONE, OFFSET, RESULT."""
 
     def __init__(self, folder: Path, index: int, rows: int) -> None:
         self.index = index

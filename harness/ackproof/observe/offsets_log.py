@@ -275,7 +275,8 @@ class _Decoder:
             yield _Row(*head, OffsetsRecord.GROUP, epoch=-1 if value is None else value[field])
 
     def _assigned(self, value: Fields | None) -> list[tuple[str, int, int]]:
-        """Return topic, partition and assignment epoch of each partition of a member; [('', -1, -1)] for none."""
+        """Return (topic, partition, assignment epoch) of each partition of a member; [('', -1, -1)] for none. The epoch
+        is -1 if the record has none (before Kafka 4.3). A topic whose name is not known has its id."""
         found = []
         # A partition that it must give up is still its own (ConsumerGroup.createAssignmentEpochValidator).
         for name in ("AssignedPartitions", "PartitionsPendingRevocation"):

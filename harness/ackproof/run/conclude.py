@@ -56,7 +56,7 @@ class CaseResult:
     @property
     def counts(self) -> dict[str, int]:
         """Number of findings by class, as far as it may be shown (`AuditFile.counts_to_show`), and of ledger rows
-        (`RecordCounts`); empty without an audit."""
+        (`documents.RecordCounts`); empty without an audit."""
         if self.audit is None:
             return {}
         final: FinalReadFile | None = None

@@ -46,8 +46,8 @@ def await_ends(
 ) -> tuple[dict[TopicPartition, int], str]:
     """Wait until every partition's leader answers, and high watermark, last stable offset and log end are equal.
 
-    Return the last high watermark of each partition whose leader answered, and the partitions that did not come to rest
-    within `timeout_s` seconds, as text ('' if all did).
+    Return the last high watermark of each partition whose leader answered. Return also, as text, the partitions that
+    did not come to rest within `timeout_s` seconds ('' if all did).
     """
     places = [TopicPartition(topic, number) for number in range(partitions)]
     found: dict[TopicPartition, PartitionEnds] = {}
@@ -168,7 +168,7 @@ def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
     """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
 
     `where` says which part of the record has them: `value`, `header`, `key`, or a JSON pointer into the value
-    (`experiment.service.ServiceSpec.identity`). `run_id`: with `value`, records of other runs are not recognized.
+    (`experiment.group.ServiceSpec.identity`). `run_id`: with `value`, records of other runs are not recognized.
     """
     value = message.value()
     if where == "value":
