@@ -258,6 +258,7 @@ class _View:
     changed: int
     """Number of the sample in which the view changed."""
     life: int
+    """Incarnation of the topic: number of times that the leader epoch in this broker's view went back."""
 
     @property
     def age(self) -> Age:

@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered. `best`: highest progress; `since_s`: monotonic seconds when it got there."""
+    """Something that has not recovered. `best`: its highest progress, reached at `since_s` (monotonic seconds)."""
 
     found: Unrecovered
     since_s: float
@@ -169,7 +169,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield each thing that has not recovered, with its progress as a number. Also update `short` (short ISRs)."""
+        """Yield each thing that has not recovered, with its progress: a number that rises. Also update `short`."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:
