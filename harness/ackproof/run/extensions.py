@@ -52,7 +52,7 @@ class SoakLoad(Protocol):
         `workload` and `cluster` are running already.
 
         `hidden`: client settings that no file may hold. `watch(done, bound_s)` lets the load go on until `done` returns
-        True or a client or node dies, and raises `WaitTimeout` after `bound_s` seconds.
+        True or a process died (`CaseRun._watch`), and raises `WaitTimeout` after `bound_s` seconds.
         """
 
     def stop(self) -> None:
