@@ -182,8 +182,9 @@ def _row(case: BatchCase) -> list[RenderableType]:
 
 
 class BatchView:
-    """Shows the progress of a batch. Safe to use from several threads. `cases`: number of cases. `phases`: phase → text
-    shown for it."""
+    """Shows the progress of a batch, as its `BatchWatcher`: on a terminal a bar and a live line within its `with`
+    block, elsewhere plain lines. Safe to use from several threads. `cases`: number of cases. `phases`: phase →
+    text shown for it."""
 
     def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = PHASES) -> None:
         self._console = console

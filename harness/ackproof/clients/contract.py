@@ -78,10 +78,12 @@ class ClientAdapter(Protocol):
         makes parts."""
 
     def producer_command(self, settings: ProducerSettings, path: Path) -> list[str]:
-        """Return the command line of a producer with these settings, which are in the file `path`."""
+        """Return the command line of a producer with these settings, which are in the file `path`. Settings in a form
+        of the library's own are written to a file next to it."""
 
     def reader_command(self, settings: ReaderSettings, path: Path) -> list[str]:
-        """Return the command line of a reader with these settings, which are in the file `path`."""
+        """Return the command line of a reader with these settings, which are in the file `path`. Writes files as
+        `producer_command` does."""
 
     def producer_config(
         self, spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
@@ -269,8 +271,8 @@ class ReaderSettings(ClientSettings):
     a live reader starts at the committed offsets of its group, and at the beginning where there are none. `committed`:
     True if producers write transactions and `isolation` is read_committed; its ledger rows then have a phase
     `…_COMMITTED` (`rundir.outcome.ReadPhase`). `tells`: True if a live reader reports from which broker it fetches each
-    partition. `share`: index of this process among the `shares` processes of one reader. Each has its own partitions
-    and name.
+    partition. `flush_rows`, `flush_s`: as in `Rotation`. `share`: index of this process among the `shares` processes of
+    one reader. Each has its own partitions and name.
     """
 
     reader: int
@@ -321,7 +323,7 @@ class GroupSettings(ClientSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings(GroupSettings):
-    """Settings of one member of a share group (`experiment.share_group.ShareGroupSpec`)."""
+    """Settings of one member of a share group (`experiment.group.ShareGroupSpec`)."""
 
     release_every: int
     releases: int

@@ -43,7 +43,8 @@ Settings: TypeAlias = ProducerSettings | ReaderSettings
 
 class JournalConverter:
     """Thread that turns the full journal chunks of running clients into parts of their ledgers. Thread-safe. `running`
-    returns the settings of the clients that run. `error`: the first failure of the thread, None before."""
+    returns the settings of the clients that run and write only a journal, no ledger. `error`: the first failure of the
+    thread, None before."""
 
     def __init__(self, run: CaseDir, running: Callable[[], Sequence[Settings]]) -> None:
         self._run = run
@@ -146,7 +147,7 @@ def _salvage_folder(run: CaseDir, folder: Path, written: list[Path], refused: li
 
 def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
     """Turn each full journal chunk of a running client into a part of its ledger, and remove it. The newest chunk is
-    never full. A producer's chunk is full if each of its attempts has an outcome, a reader's if each of its rows has a
+    left out. A producer's chunk is full if each of its attempts has an outcome, a reader's if each of its rows has a
     read."""
     folder = run.journal / settings.client
     if isinstance(settings, ReaderSettings):
@@ -167,8 +168,8 @@ def _convert_chunk(
     """Turn a journal chunk into a part of its client's ledger, and remove it. Return the part.
 
     None if there was nothing to write, or if the part exists: the client was killed after it wrote the part and before
-    it removed the chunk. `starts`: the first seq of each transaction. Raises `TornJournal` for a chunk that cannot be
-    read, OSError if the part cannot be written.
+    it removed the chunk. `starts`: the first seq of each transaction; None without transactions. Raises `TornJournal`
+    for a chunk that cannot be read, OSError if the part cannot be written.
     """
     from ackproof.rundir.ledger import part_path, write_produced
 

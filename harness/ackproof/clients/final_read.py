@@ -114,7 +114,11 @@ def ends_of(cluster: Cluster) -> Ends:
 
 @dataclass
 class _Watch:
-    """State of one partition over several requests of the final read to its leader."""
+    """State of one partition over several requests of the final read to its leader.
+
+    `end`: the last answer. `since_s`: monotonic seconds since when the partition is at rest; 0: it is not. `settled`:
+    True once that has lasted `REST_S`. `unrest`: why it is not settled; '' if it is.
+    """
 
     end: End | None = None
     since_s: float = 0.0
@@ -159,8 +163,9 @@ def final_read(
     Write the result to `observed/final-read.json`, and return it.
 
     `ends` is called for the state of partitions. `read` is called in place of reader processes, with the start and end
-    offsets of `order.places`. An incomplete read is no exception: the result has the reasons. Raises `Interrupted` if
-    `stop` is set. The reader processes are ended in any case.
+    offsets of `order.places`; then nothing is read at read_committed or a second time. An incomplete read is no
+    exception: the result has the reasons. Raises `Interrupted` if `stop` is set. The reader processes are ended in any
+    case.
     """
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)

@@ -56,7 +56,7 @@ class _Progress:
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which the run waited for the group."""
+        """Seconds for which the run waited for the group. Valid once `over` is True."""
         return round(self.over_s - self.began_s, 3)
 
     @property
@@ -68,7 +68,8 @@ class _Progress:
 @dataclass
 class GroupProgress(_Progress):
     """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
-    grow any more. `offsets`: committed offsets at the last request."""
+    grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the last answer.
+    `caught_up`: True if no record was left to commit past then."""
 
     caught_up: bool = False
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -212,8 +213,9 @@ class ShareProgress(_Progress):
             self.over_s = now
 
     def end(self) -> tuple[ShareGroupEnd, str]:
-        """Return the group's end, with the number of records in its dead-letter topic, and why they could not be read
-        ('' if they could). Call it after all members have ended."""
+        """Return the group's end and, as text, why its dead-letter topic could not be read ('' if it could, and without
+        one). The end has the number of records in that topic; -1: there is none, or it could not be read. Call it after
+        all members have ended."""
         topic, count, problem = self.group.dead_letters, -1, ""
         if topic is not None:
             rows, _, problem = read_back(

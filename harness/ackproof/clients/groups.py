@@ -66,7 +66,8 @@ class _Member:
 
 
 class Groups(Instances):
-    """The members of all groups of a run. `hidden`: library settings with secrets, which no file may hold."""
+    """Starts, watches and ends the members of all groups of a run, and writes their ledgers. The run calls `start`, and
+    `finish` or, if it failed, `abort`. `hidden`: library settings with secrets, which no file may hold."""
 
     def __init__(
         self,

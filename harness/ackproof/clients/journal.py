@@ -109,7 +109,9 @@ def chunk_files(folder: Path, kind: str = CHUNKS) -> list[tuple[int, Path]]:
 
 
 class Chunk:
-    """One memory-mapped file of a journal. `words`: its 64-bit words, four for each row, row after row."""
+    """One memory-mapped file of a producer's journal, made with all words 0. `index`: its number, from 0; its first row
+    has seq `index * rows`. `words`: its 64-bit words, four for each row, row after row. `matrix`: the same memory as an
+    array with the columns SENT, DONE, OFFSET, RESULT."""
 
     def __init__(self, folder: Path, index: int, rows: int) -> None:
         self.index = index
@@ -134,7 +136,8 @@ class Chunk:
 
 class Journal:
     """Journal of a running producer: a row for each produce call (attempt), in memory-mapped files (chunks) that
-    survive the producer's death. A full chunk is converted into a part of the ledger and removed.
+    survive the producer's death. Other code turns full chunks into parts of the ledger and removes them (`Converter`,
+    `conversion`).
 
     `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: the chunks that were not removed yet, by index.
     `current`: the chunk that takes the next rows.

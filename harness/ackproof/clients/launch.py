@@ -183,8 +183,8 @@ def verify_config(
     config: Mapping[str, ConfigValue],
     hidden: Mapping[str, str],
 ) -> None:
-    """Raise `BadInput` if the library refuses a configuration together with the hidden settings, or cannot read the
-    hidden settings. `kind`: whether the configuration is a producer's or a consumer's."""
+    """Raise `BadInput` if the library refuses a configuration, or cannot use the hidden settings. With librdkafka both
+    are checked together. `kind`: whether the configuration is a producer's or a consumer's."""
     adapter = client_adapter(library)
     try:
         adapter.security_text(hidden)

@@ -42,8 +42,8 @@ _MOST_RESETS: Final = 100
 
 
 class Workload:
-    """Producers and live readers of one run. Thread-safe. Methods raise KeyError for an unknown client id, except
-    `members` and `signal`, which then find no process.
+    """Starts, watches, counts and ends the producers and live readers of one run. Thread-safe. Methods raise KeyError
+    for an unknown client id, except `members` and `signal`, which then find no process.
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers

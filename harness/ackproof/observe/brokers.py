@@ -73,7 +73,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
                 file.flush()
 
     def _round(self) -> BrokerRound:
-        """Ask every viewer (broker or quorum) at once, and return the answers of this round.
+        """Ask every viewer (running broker or quorum) that owes no answer at once. Return the answers of this round.
 
         `silent` lists the viewers that run but did not answer in time, or answered with an error; the quorum only in
         ZooKeeper mode. A viewer that refused or broke its connection is neither in `silent` nor among the answers. A
@@ -137,7 +137,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         Produce of an invalid batch (`produce_question`). Raises `WireError` if it does not answer.
 
         The log ends are requested before the records. So a log end above the high watermark of the Fetch shows that the
-        log had a record beyond that mark.
+        log had a record beyond that mark. Only replicas that earlier metadata placed on this broker are asked for;
+        those without a settled high watermark (`_settled_marks`) are left out.
         """
         hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
         starts = {place: self._from.get((broker, place), 0) for place in hosted}
@@ -184,8 +185,8 @@ def _settled_marks(
     """Return for each replica the high watermark below which all records that it returned must be.
 
     A broker reads the high watermark that it returns before it reads the records, which may reach up to a later mark
-    (Partition.readRecords). So if records lie beyond the returned mark (`marks`), that of a second Fetch counts. A
-    replica that then gives no mark is left out.
+    (Partition.readRecords). So if records lie beyond the mark, a second Fetch is sent, and the greater mark counts. A
+    replica that answers this Fetch with an error is left out. `marks`, `batches`: of the first Fetch.
     """
     doubted = {place: mark for place, mark in marks.items() if _count_beyond(batches[place], mark)}
     if not doubted:

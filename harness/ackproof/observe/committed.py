@@ -43,8 +43,8 @@ OffsetKey: TypeAlias = tuple[str, str, int]
 def collect_committed(
     cluster: Cluster, log_dirs: Sequence[LogDir], run: CaseDir, clock: RunClock, stop: Event | None = None
 ) -> None:
-    """Record the committed offsets of each group that a client committed for, and the same offsets in the replicas'
-    logs.
+    """Record the committed offsets of each group for which a live reader committed, as its coordinator answers. Record
+    also the offsets in the replicas' logs of these groups' partitions of `__consumer_offsets`.
 
     Writes `observed/committed.json`; does nothing in a run without commits. Nothing is raised for a coordinator that
     does not answer or a log that cannot be read: the file has the reason. Raises `Interrupted` when `stop` is set,

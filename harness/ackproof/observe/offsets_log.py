@@ -91,15 +91,19 @@ def _topics_by_id(log_dirs: Iterable[LogDir], run: CaseDir) -> dict[str, str]:
 
 
 def find_replicas(log_dirs: Iterable[LogDir], partitions: Collection[int]) -> Iterator[tuple[int, int, Path]]:
-    """Yield node, partition and folder of each replica of these partitions of `__consumer_offsets`, in this order."""
+    """Yield (node, partition, folder) of each replica of these partitions of `__consumer_offsets`, sorted by node and
+    then partition."""
     places = ((log_dir, number) for log_dir in log_dirs for number in partitions)
     folders = [(dir_.node, number, dir_.path / f"{OFFSETS_TOPIC}-{number}") for dir_, number in places]
     yield from sorted(place for place in folders if place[2].is_dir())
 
 
 def read_at_rest(folder: Path, read: Callable[[Sequence[Path]], T]) -> tuple[T | None, str]:
-    """Return the result of `read` on a replica's segments, and ''; or None, and the reason why they cannot be read.
-    `read` is called again if the log cleaner replaced segments meanwhile."""
+    """Return the result of `read` on the paths of a replica's segments in order, and ''; or None, and the reason why
+    they cannot be read. An OSError, ValueError or `struct.error` of `read` becomes the reason.
+
+    `read` is called again, up to `_CHANGES` times in all, if the set of segments changed meanwhile. That is the work of
+    the log cleaner, because nothing is appended any more."""
     for _ in range(_CHANGES):
         before = segments(folder)
         found, reason = None, ""
@@ -170,8 +174,9 @@ class _Row(NamedTuple):
     about a member has a row for each of its partitions. The columns of the replica and of the transaction's decision
     are left out.
 
-    `member_id`: the coordinator's id of a member. `member`, `generation`, `number`: of a commit by a member of the run,
-    the number of its client, its generation and the commit's number, from the commit's metadata.
+    `offset`, `epoch`: as `OffsetsRecord` defines them for each kind. `member_id`: the coordinator's id of a member.
+    `member`, `generation`, `number`: of a commit by a member of the run, the number of its client, its generation and
+    the commit's number, from the commit's metadata. '' and -1: the record does not have the field.
     """
 
     log_offset: int
@@ -190,12 +195,13 @@ class _Row(NamedTuple):
 
 
 class _Rows:
-    """Rows of one replica's log, in order, with pending transactions."""
+    """Collects the rows of one replica's log in log order. Rows of a transaction are pending until `decide` gets its
+    marker; `table` then returns all rows with the decision on each."""
 
     def __init__(self) -> None:
         self.rows: list[_Row] = []
         self._decided: list[tuple[LogDecision, int]] = []
-        """Decision on each row, and offset of the marker."""
+        """Decision on each row, and offset of the marker; -1: none."""
         self._pending: dict[int, list[int]] = {}
         """Positions of the rows of the open transaction, by producer id."""
 
@@ -269,7 +275,8 @@ class _Decoder:
             yield _Row(*head, OffsetsRecord.GROUP, epoch=-1 if value is None else value[field])
 
     def _assigned(self, value: Fields | None) -> list[tuple[str, int, int]]:
-        """Return topic, partition and assignment epoch of each partition of a member; [('', -1, -1)] for none."""
+        """Return (topic, partition, assignment epoch) of each partition of a member; [('', -1, -1)] for none. The epoch
+        is -1 if the record has none (before Kafka 4.3). A topic whose name is not known has its id."""
         found = []
         # A partition that it must give up is still its own (ConsumerGroup.createAssignmentEpochValidator).
         for name in ("AssignedPartitions", "PartitionsPendingRevocation"):

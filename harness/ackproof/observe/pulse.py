@@ -28,8 +28,9 @@ class Counts(NamedTuple):
 class _Machine(NamedTuple):
     """The kernel's counters at one moment.
 
-    `at`: monotonic time in seconds. `ticks`: ticks of all processors in /proc/stat: total, busy, stolen. `waited_us`:
-    microseconds in which some task waited for processor, disk and memory; -1 if the kernel does not count them.
+    `at`: monotonic time in seconds. `ticks`: ticks of all processors in /proc/stat: total, busy, stolen; zeros if it
+    cannot be read. `waited_us`: microseconds since the machine's start in which some task waited for processor, disk
+    and memory; -1 if the kernel does not count them.
     """
 
     at: float

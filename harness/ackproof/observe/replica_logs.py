@@ -59,7 +59,8 @@ def collect_replica_logs(
     """Read every replica of these topics, write `observed/replicas.*`, and return the content of `replicas.json`. Logs
     that cannot be read are listed with their reasons and raise nothing. Raises OSError if the files cannot be written.
 
-    Deleted logs that cannot be read are skipped, because a broker may have removed a part of them.
+    Deleted logs are listed in `ReplicasFile.deleted`, without their batches. Those that are empty or cannot be read are
+    skipped, because a broker may have removed a part of them.
     """
     wanted = frozenset(topics)
     replicas: list[Replica] = []
@@ -111,8 +112,9 @@ def collect_replica_logs(
 def _read(
     folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
 ) -> tuple[Replica, dict[Path, tuple[Batch, ...]]]:
-    """Return the replica in a partition's folder, and the batches of each of its segments. If the log cannot be read to
-    its end, the replica has the reason."""
+    """Return the replica in a partition's folder, and the batches of each of its segments by path. If the log cannot be
+    read to its end, the replica has the reason. `high_watermark`, `recovery_point`: from the log dir's checkpoint
+    files; -1: they do not have it."""
     found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
     start = end = base = -1
@@ -150,7 +152,8 @@ def _read(
 
 
 def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -> Replica:
-    """Return a deleted log with the epochs and the newest timestamp from its batches."""
+    """Return the replica of a deleted log, marked as deleted. It gets the newest timestamp of its batches (-1 without a
+    batch) and those epochs of its batches that its checkpoint of leader epochs lacks. `found`: batches by segment."""
     batches = [batch for some in found.values() for batch in some]
     starts = {entry.epoch: entry.start for entry in replica.epochs}
     for batch in batches:
@@ -161,7 +164,8 @@ def _describe_deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -
 
 
 def topic_ids(log_dirs: Iterable[LogDir]) -> dict[str, str]:
-    """Return the names of the topics that have a folder on disk, by topic id. Skips log dirs that cannot be read."""
+    """Return the names of the topics that have a folder on disk, also a deleted one, by topic id (`_topic_id`). Skips
+    folders without a topic id, and log dirs that cannot be read."""
     found: dict[str, str] = {}
     for log_dir in log_dirs:
         with suppress(OSError):
@@ -172,7 +176,8 @@ def topic_ids(log_dirs: Iterable[LogDir]) -> dict[str, str]:
 
 
 def _topic_id(path: Path) -> str:
-    """Return the topic id in `partition.metadata` (KIP-516), in the form of the metadata log; '' if there is none."""
+    """Return the topic id in the file `path`, a `partition.metadata` (KIP-516), as a hexadecimal UUID; Kafka writes it
+    in base64. '' if the file has none or cannot be read."""
     try:
         found = _ID.search(path.read_text(encoding="utf-8"))
         return parse_uuid(found[1]) if found else ""
@@ -240,8 +245,8 @@ class BatchContents:
 
         The content sum is the sum of hashes of the batch's records, as a signed number. Two batches have the same sum
         if they hold the same records at the same offsets. A control batch has the type of its transaction marker
-        instead. `UNKNOWN_CONTENT`: the batch is damaged, compacted, or has records of other clients. Raises OSError if
-        the file cannot be read.
+        instead. `UNKNOWN_CONTENT`: the batch is damaged, compacted, or has records of other clients, or it is another
+        control batch. Raises OSError if the file cannot be read.
         """
         sound, digests = [], []
         with path.open("rb") as file:

@@ -258,6 +258,7 @@ class _View:
     changed: int
     """Number of the sample in which the view changed."""
     life: int
+    """Incarnation of the topic: number of times that the leader epoch in this broker's view went back."""
 
     @property
     def age(self) -> Age:
@@ -278,7 +279,7 @@ class MergedViews:
         self, answered: Mapping[int, Mapping[TopicPartition, PartitionState]]
     ) -> dict[TopicPartition, PartitionState]:
         """Return the newest view of each partition among these answers, which belong to one sample. `answered`: views
-        by broker id.
+        by broker id (`QUORUM`: ZooKeeper's).
 
         A partition is left out if one of the last `FORGET_AFTER_LOOKS` calls returned a newer view of it.
         """

@@ -40,7 +40,8 @@ Row = tuple[int, int, int, str, float]
 
 
 class Scraper(Watcher):
-    """Writes the scrapes between `start` and `stop` to the Parquet file `path`, which appears once it is complete."""
+    """Asks the metrics exporter of each node once a second from `start` to `stop`. Writes the metrics to the Parquet
+    file `path`, which appears once it is complete. Triggers of faults read the newest round by `fresh`."""
 
     NAME = "scraper"
     DOES = "scraping metrics"

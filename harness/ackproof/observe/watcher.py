@@ -65,10 +65,10 @@ ReplyT = TypeVar("ReplyT")
 
 
 class BrokerPoller(Watcher, Generic[ReplyT]):
-    """A watcher that sends requests to all brokers and the metadata quorum in parallel, each over its own connection
-    and thread.
+    """Base class of a watcher whose `_watch` asks all brokers and the metadata quorum in parallel. It has a connection
+    to each broker (`_links`), and a pool with a thread for each broker and one for the quorum. `stop` ends them.
 
-    A broker gets no further request before it has answered, or `GIVE_UP_AFTER_S` seconds have passed.
+    A subclass sends a broker no further request while `_asked` has one: until it answers or the request times out.
     """
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], timeline: Timeline) -> None:
@@ -83,7 +83,7 @@ class BrokerPoller(Watcher, Generic[ReplyT]):
         }
         self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix=self.NAME)
         self._asked: dict[int, Future[ReplyT]] = {}
-        """Unanswered requests by broker."""
+        """Unanswered requests by broker id, which a subclass adds and removes."""
 
     def stop(self) -> None:
         super().stop()

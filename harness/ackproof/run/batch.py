@@ -209,7 +209,8 @@ class EventBuffer:
 
 
 class _PreparedCase:
-    """A case whose cluster starts in a separate thread while the case before it ends."""
+    """A case whose cluster starts in a separate thread, while the case before it ends if there is one. `go` runs the
+    case; `drop` ends a case that is not to be run."""
 
     def __init__(self, run: CaseRun, events: EventBuffer) -> None:
         self.run = run

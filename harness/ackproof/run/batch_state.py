@@ -26,7 +26,8 @@ from ackproof.rundir.parts import digest
 
 @dataclass
 class PlannedCase:
-    """A case of a running batch: its run directory, and its result so far."""
+    """A case of a running batch, with its run directory. `attempt` runs it and stores an `error`; `Batch.conclude` sets
+    `result`, which is None before. `file`: its experiment file; for a stored case, the folder of its run directory."""
 
     case: Case
     file: Path

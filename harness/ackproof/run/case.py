@@ -80,8 +80,8 @@ class CaseRun:
     """A run of one case: `prepare`, then `go`, inside a `with` statement.
 
     `prepare` may be called on another thread while the case before this one comes to its end. Both raise
-    `AckproofError` if the run cannot be completed. Leaving the `with` statement ends all that was started; the timeline
-    then ends with `end` if the run was complete, else it has the event `error`.
+    `AckproofError` if the run cannot be completed. Leaving the `with` statement ends all that was started. The timeline
+    then ends with `end` if `go` was complete; an exception that leaves the statement becomes its event `error`.
     """
 
     def __init__(self, case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
@@ -233,8 +233,8 @@ class CaseRun:
         return workload, driver, self.clients
 
     def _first_acks(self, workload: Workload) -> None:
-        """If there are faults, wait until each partition has acknowledged a record and each group member has an
-        assignment. A fault `at: 0s` begins then. After `FIRST_ACKS_BOUND_S` s, go on with a note in the timeline."""
+        """If there are faults, wait until each partition written to has acknowledged a record and each member is at
+        work (`Groups`). A fault `at: 0s` begins then. After `FIRST_ACKS_BOUND_S` s, go on and note it."""
         if not self.spec.faults:
             return
 

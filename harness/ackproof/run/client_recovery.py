@@ -54,8 +54,9 @@ class _Snapshot:
 class _Suspect:
     """A client without progress on a partition that is healthy since `since_s` (seconds on a monotonic clock).
 
-    `began_at`, `now_at`: high watermark at `since_s`, and at the last check; -1: unknown. `given_up`: True once it is
-    not awaited any more: its partition stayed without a leader or a full ISR, or the time of its probe is up.
+    `began_at`, `now_at`: high watermark at the first check since `since_s`, and at the last; -1: unknown. `stuck`: True
+    if the last check found it stuck (module docstring). `given_up`: True once it is not awaited any more: its partition
+    stayed without a leader or a full ISR, or the time of its probe is up.
     """
 
     since_s: float

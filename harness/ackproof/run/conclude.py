@@ -55,8 +55,8 @@ class CaseResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of findings by class (`AuditFile.counts_to_show`) and of ledger rows by outcome; empty without an
-        audit."""
+        """Number of findings by class, as far as it may be shown (`AuditFile.counts_to_show`), and of ledger rows
+        (`documents.RecordCounts`); empty without an audit."""
         if self.audit is None:
             return {}
         final: FinalReadFile | None = None
@@ -134,7 +134,7 @@ def _audit_new(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
     """Simulate each run that has ledgers, for the report. `step` reports a failure, which is not raised: no verdict
-    depends on it."""
+    depends on it. Raises `MissingTool` if there is such a run and no simulator is installed."""
     ran = [run for run in runs if run.ledger.exists()]
     if ran:
         step("simulating each case")

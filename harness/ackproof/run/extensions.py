@@ -48,10 +48,11 @@ class SoakLoad(Protocol):
         hidden: Mapping[str, str],
         watch: Callable[[Callable[[], bool], float], None],
     ) -> Case:
-        """Run the load to its end. Return the case with the faults and the duration that it actually had.
+        """Run the load to its end. Return the case with the faults and the duration that it actually had. `driver`,
+        `workload` and `cluster` are running already.
 
-        `hidden`: client settings that no file may hold. `watch(done, bound_s)` checks nodes and clients until `done`
-        returns True, and raises `WaitTimeout` after `bound_s` seconds.
+        `hidden`: client settings that no file may hold. `watch(done, bound_s)` lets the load go on until `done` returns
+        True or a process died (`CaseRun._watch`), and raises `WaitTimeout` after `bound_s` seconds.
         """
 
     def stop(self) -> None:

@@ -40,7 +40,7 @@ class BatchOptions:
     settings: tuple[str, ...] = ()
     """Settings `PATH=VALUE`, which override those of the files."""
     attachment: Attachment | None = None
-    """Address and credentials of a cluster that someone else runs."""
+    """Address and credentials of a cluster that someone else runs; None: no such cluster is used."""
     out: Path = RUNS
     keep_data: bool = False
     """True: keep the brokers' data after each run."""
@@ -49,7 +49,8 @@ class BatchOptions:
     stored: bool = False
     """True: `files` are runs on disk. Their cases run again with the same random choices (`stored_cases`)."""
     soak: Soak | None = None
-    """Duration of each case's load, which is audited window by window."""
+    """Duration of each case's load, which is audited window by window; None: the load is that of the file, and is
+    audited as a whole."""
     at_most: int | None = None
     """Maximum number of repeats of each case (`--until-decided`): further repeats run until the expectations
     over repeats are decided. None: no further repeats."""

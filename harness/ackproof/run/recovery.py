@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered. `best`: highest progress; `since_s`: monotonic seconds when it got there."""
+    """Something that has not recovered. `best`: its highest progress, reached at `since_s` (monotonic seconds)."""
 
     found: Unrecovered
     since_s: float
@@ -169,7 +169,7 @@ class RecoveryWatch:
     # -- what a look finds ------------------------------------------------------------------------------------------
 
     def _find_troubles(self) -> Iterator[tuple[Unrecovered, int]]:
-        """Yield each thing that has not recovered, with its progress as a number. Also update `short` (short ISRs)."""
+        """Yield each thing that has not recovered, with its progress: a number that rises. Also update `short`."""
         ends = self._ends(self._places)
         restless = []
         for place in self._places:
@@ -284,7 +284,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return what the cluster shows of `found`, as fields of `Unrecovered`; None: it is not stuck after all."""
+        """Return further fields for `found`, as brokers answer; None: it is not stuck after all. Raises `WireError`."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)

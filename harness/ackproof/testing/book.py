@@ -282,8 +282,8 @@ def encode(
 def decode(run_id: str, header: bytes, key: bytes | None, value: bytes | None) -> Identity:
     """Return the identity in the value of a record's header `ackproof`, whose checksum also covers `key` and `value`.
 
-    If the checksum is wrong, `intact` is False. Returns `NOBODY` for a header that cannot be decoded, `FOREIGN` for an
-    intact header of another run.
+    If the checksum is wrong, `intact` is False. Returns `FOREIGN` for an intact header of another run, and `NOBODY` for
+    a damaged one or a header that cannot be decoded.
     """
     if len(header) < _FRONT.size + _CRC.size:
         return NOBODY

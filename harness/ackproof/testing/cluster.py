@@ -46,7 +46,8 @@ _LOG_TAIL: Final = 100_000
 
 
 class KafkaCluster:
-    """A running cluster. `bootstrap`: its bootstrap servers. `run`: the run directory with logs, timeline and ledgers.
+    """A cluster that runs within its `with` block. `bootstrap`: its bootstrap servers. `run`: the run directory with
+    logs, timeline and ledgers.
 
     `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. Methods with a target return
     the ids of the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node

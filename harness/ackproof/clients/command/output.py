@@ -46,8 +46,8 @@ def await_ends(
 ) -> tuple[dict[TopicPartition, int], str]:
     """Wait until every partition's leader answers, and high watermark, last stable offset and log end are equal.
 
-    Return the last high watermarks, and the partitions that did not come to rest within `timeout_s`, as text ('' if all
-    did).
+    Return the last high watermark of each partition whose leader answered. Return also, as text, the partitions that
+    did not come to rest within `timeout_s` seconds ('' if all did).
     """
     places = [TopicPartition(topic, number) for number in range(partitions)]
     found: dict[TopicPartition, PartitionEnds] = {}
@@ -79,7 +79,8 @@ def read_output(
     hidden: Mapping[str, str] | None = None,
     idle_s: float = _READ_IDLE_S,
 ) -> tuple[list[OutputRow], str]:
-    """Read each partition of `places` (partition → end offset) until its end offset is reached.
+    """Read each partition of `places` (partition → end offset) until its end offset is reached. Records beyond it that
+    arrive while other partitions are read are returned, too.
 
     `starts`: offset at which a partition's read starts; by default its beginning. `identify` returns producer and seq
     of a record. `hidden`: settings with secrets. `idle_s`: seconds without a record after which it gives up. Return the
@@ -167,7 +168,7 @@ def identity_of(message: Message, *, where: str, run_id: str) -> Identity:
     """Return producer and seq of a record in the output; (-1, -1) if they cannot be read.
 
     `where` says which part of the record has them: `value`, `header`, `key`, or a JSON pointer into the value
-    (`experiment.service.ServiceSpec.identity`). `run_id`: with `value`, records of other runs are not recognized.
+    (`experiment.group.ServiceSpec.identity`). `run_id`: with `value`, records of other runs are not recognized.
     """
     value = message.value()
     if where == "value":

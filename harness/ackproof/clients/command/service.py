@@ -42,7 +42,8 @@ _STOP_S: Final = 15.0
 
 
 class Service(Instances):
-    """The instances of a service under test in one run. `partitions`: number of partitions of its input and of its
+    """Starts and stops the instances of a service under test in one run. `finish`, at the end of the load, waits until
+    the service has caught up and records what it wrote. `partitions`: number of partitions of its input and of its
     output."""
 
     def __init__(self, spec: ServiceSpec, run: CaseDir, tag: RunTag, bootstrap: str, partitions: int) -> None:

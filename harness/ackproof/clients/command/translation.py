@@ -82,7 +82,7 @@ class Translation:
         self.breach = broken
 
     def end(self, status: int) -> None:
-        """Translate the last lines, and check that the output is complete. Sets `breach` unless it is set already.
+        """Translate the last lines, and check that the output is complete. Sets `breach` if this shows the first one.
 
         `status`: exit status of the program. If it is negative (the program was killed by a signal), nothing is
         checked.

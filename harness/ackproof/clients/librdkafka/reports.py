@@ -113,7 +113,8 @@ class _TombstoneReport:
 
 
 class DeliveryReports:
-    """Receiver of one producer's delivery reports. `fatal`: text of the error that ended the library's client, ''
+    """Receiver of one producer's delivery reports, by `callback`. It writes each attempt's outcome into the journal and
+    the counters; acknowledgements at the next `settle`. `fatal`: text of the error that ended the library's client, ''
     before."""
 
     def __init__(self, settings: ProducerSettings, journal: Journal, counters: SharedCounters) -> None:
@@ -237,9 +238,9 @@ class DeliveryReports:
 
     @property
     def undecided(self) -> int:
-        """Number of attempts that were reported with an error, and that the library may have sent twice. Their outcome
-        is indeterminate until the next statistics, whose leader epochs may show that no earlier send was appended
-        (`LeaderEpochs`)."""
+        """Number of attempts that may have been sent twice, with an error that proves failure only after a single send.
+        Their outcome is indeterminate until the next statistics, whose leader epochs may show that no earlier send was
+        appended (`LeaderEpochs`). Always 0 if the library may send records twice at any age."""
         return len(self._undecided)
 
     def on_statistics(self, statistics: str) -> None:

@@ -220,7 +220,8 @@ class Sender:
     def _not_taken(
         self, rows: Matrix, offered: Sequence[int], messages: list[dict[str, object]]
     ) -> list[int]:
-        """Return the indices of records for which the queue had no room. Mark records with other errors as refused."""
+        """Return the indices of records for which the queue had no room. Mark records with other errors as refused.
+        `messages`: offered to the library, which set their errors. `offered`: index in `rows` of each message."""
         full = []
         refused: KafkaError | None = None
         for index, message in zip(offered, messages, strict=True):
