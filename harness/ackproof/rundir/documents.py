@@ -114,8 +114,8 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`: the final read. It reads every partition from log start to log end, after all
-    producers have closed.
+    """`observed/final-read.json`: the final read. It reads every partition from `PartitionRead.start` to its `end`,
+    after all producers have closed.
 
     `partitions`: the read of each partition at read_uncommitted. `committed`: the same for a second final read, at
     read_committed; empty unless producers wrote in transactions. `reasons`: why the final read is not `complete`.
@@ -180,6 +180,7 @@ class GroupCounts(Document):
     input: int = 0
     """Records of its input topics that are there at its isolation level."""
     delivered: int = 0
+    """Deliveries of records to its members."""
     processed: int = 0
     """Rows of the ledger with a processing that has an effect, or may have one."""
     output: int = 0

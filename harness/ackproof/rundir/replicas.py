@@ -107,8 +107,8 @@ class Replica(Document):
 
     `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
     which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches, without
-    transaction markers. `rest`: bytes after the last complete batch. `topic_id`: id in the form of the metadata log; ''
-    unknown.
+    transaction markers. `rest`: bytes after the last complete batch. `folder`: path of the log. `topic_id`: id from
+    `partition.metadata`, a UUID in hexadecimal; '' if the file is missing or has no id that can be read.
     """
 
     node: int
