@@ -286,7 +286,8 @@ class JudgedOpinion(Document):
 
 
 class VerdictFile(Document):
-    """`verdict.json`: the verdict of a run with its reasons."""
+    """`verdict.json`: the verdict of a run with its reasons. `classes`: ruling on each anomaly class; empty if nothing
+    was judged. `not_judged`: sentences on what the verdict does not cover."""
 
     verdict: Verdict
     reasons: tuple[str, ...]

@@ -222,8 +222,8 @@ class ClientEnded(EventDetail):
 
 
 class ClientDied(EventDetail):
-    """A client ended by itself, or broke the contract of clients. `status`: as in `ClientEnded`. `output`: the end of
-    its output, or the breach."""
+    """A client ended by itself, failed after a request to end, or broke the contract of clients. `status`: as in
+    `ClientEnded`. `output`: the end of its output, or the breach."""
 
     KIND = EventKind.CLIENT_DIED
     status: int | str | None = None
@@ -260,7 +260,8 @@ class OffsetsReset(EventDetail):
 
 
 class Note(EventDetail):
-    """A remark. `unread_bytes`: bytes that `producer` (acks=0) had sent and that no broker had read when it closed."""
+    """A remark. `unread_bytes`: bytes that `producer` (acks=0) had sent and that no broker had read when it closed.
+    Both are None in other notes."""
 
     KIND = EventKind.NOTE
     note: str = ""
