@@ -376,7 +376,8 @@ class QuietSeconds(BaseModel, frozen=True):
     Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `asked_rate`, `sent_rate`:
     configured and actual rate of all producers together, in records per second; `asked_rate` None: unlimited.
     `median_ms`: median time from a produce call to its acknowledgement. It and `sent_rate` are -1 if there are
-    too few seconds without a fault. `late_ms`: greatest delay of the harness' own timer. `looks_per_s`: rounds of samples per second, of 10 planned.
+    too few seconds without a fault. `late_ms`: greatest delay of the harness' own timer. `looks_per_s`: rounds of
+    samples per second, of 10 planned.
     """
 
     seconds: float
