@@ -261,9 +261,8 @@ def _is_one(cells: Sequence[Cell], matrix: Matrix) -> bool:
 
 
 def _when(cases: Sequence[CaseView]) -> str:
-    """Return the confirmed faults as a clause, `when the leader was killed`; '' unless they are the same in
-    every judged case.
-    """
+    """Return the confirmed faults as a clause, `when the leader was killed`. '' if no fault was confirmed, or if the
+    faults differ between the cases with PASS or FAIL."""
     seen = {
         circumstances(arrange(case.events).faults) for case in cases if case.state in {State.PASS, State.FAIL}
     }

@@ -37,7 +37,10 @@ class Axis:
 @dataclass(frozen=True)
 class Cell:
     """All repeats of one combination of settings. `settings`: the value of each varied setting, by path; None if its
-    cases do not have the setting."""
+    cases do not have the setting.
+
+    Settings that vary together are missing there. One entry with the path `CELL` has the name of their group instead,
+    or `ABSENT`."""
 
     settings: Mapping[str, Scalar]
     runs: tuple[CaseView, ...]

@@ -110,9 +110,8 @@ def link(path: str) -> str:
 
 def files_of(folder: Path, run: str) -> tuple[RunFile, ...]:
     """Return at most `MOST_FILES` files below `folder`, without brokers' data and hidden files: of each folder the
-    files by name, then its folders. `run`: path of the folder below the batch. Folders that cannot be read are left
-    out.
-    """
+    files by name, then its folders. `run`: path of the folder below the batch. Symbolic links, and folders that cannot
+    be read, are left out."""
     return tuple(islice(_walk(folder, folder, run), MOST_FILES))
 
 

@@ -186,9 +186,8 @@ _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 @dataclass
 class CaseFindings:
-    """Findings of the audit for one case. `counts`: number of findings by class. `ranged_all`: False if there were too
-    many findings to put all into `groups`.
-    """
+    """Findings of the audit for one case, without the classes that `read_findings` was asked to ignore. `counts`:
+    number of findings by class. `ranged_all`: False if there were too many findings to put all into `groups`."""
 
     counts: dict[str, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()

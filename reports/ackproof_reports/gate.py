@@ -95,7 +95,7 @@ class GateResult:
     @property
     def exit_code(self) -> int:
         """The worst exit code of all columns. A limit of `--fail-on` counts as FAIL if exceeded, and as INCONCLUSIVE if
-        nothing could be compared with it."""
+        no comparison with it was decided."""
         codes = [column.exit_code for column in self.columns]
         if self.comparison is not None and self.comparison.fail_on:
             codes.append(1 if self.comparison.broken else 0 if self.comparison.told else 2)

@@ -169,8 +169,8 @@ def _shown_time(picture: ChartData | None) -> ShownTime | None:
 
 
 def last_activity(case: CaseView, absent: list[str]) -> int:
-    """Return the time of the last commit or membership event of any group, in ns since the run's start; 0 if there is
-    none. If a ledger cannot be read, `absent` gets a sentence."""
+    """Return the time of the last answer to a commit, or of the last membership event, of any group, in ns since the
+    run's start; 0 if there is none. If a ledger cannot be read, `absent` gets a sentence."""
     last = 0
     try:
         for folder, column in ((case.run.commits_ledger, "done_ns"), (case.run.membership, "t_ns")):
@@ -183,8 +183,8 @@ def last_activity(case: CaseView, absent: list[str]) -> int:
 
 
 class _Member(MemberLife):
-    """A group member with its position in the picture. Raises OSError or ArrowException if its ledgers cannot
-    be read."""
+    """A group member with its processing by column of the picture; `lane` draws it. `end_ns`: time of the run's last
+    event. `span`: the shown time. Raises OSError or ArrowException if its ledgers cannot be read."""
 
     def __init__(self, run: CaseDir, end: MemberEnd, life: Lifelines, end_ns: int, span: ShownTime) -> None:
         super().__init__(run, life, end.client)
@@ -220,8 +220,8 @@ class _Member(MemberLife):
         )
 
     def _bars(self, times: Iterable[tuple[int | None, int | None, str]]) -> Iterator[Bar]:
-        """Yield the bar of each interval (begin, end, text) that is in the picture; an end of None is the end of the
-        run. A text that does not fit is shortened to its numbers, or left out."""
+        """Yield the bar of each interval (begin, end, text), in ns, that is in the picture. A begin of None is the
+        start of the run, an end of None its end. A text that does not fit is shortened to its numbers, or left out."""
         for begin, end, text in times:
             if bar := self.span.bar(begin or 0, self.end_ns if end is None else end, "", text):
                 fits = int((bar.width - 4) / _LETTER)

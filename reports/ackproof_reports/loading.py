@@ -207,7 +207,7 @@ class BatchView:
 
 def load_batch(path: Path) -> BatchView:
     """Return the batch in a folder; without a readable `batch.json`, only what its case folders show. Raises `BadInput`
-    if there are none."""
+    if there are none, OSError if a timeline cannot be read."""
     absent: list[str] = []
     file = _document(BatchFile, BatchDir(path).batch_json, path, absent)
     strays = _unlisted(path, file)

@@ -84,7 +84,8 @@ def recovery_of(fact: CaseFacts, evidence: Evidence | None) -> Recovery | None:
 def _phases(evidence: Evidence, fault: int, next_s: float) -> Iterator[tuple[str, Value]]:
     """Yield (name, value) of each recovery time after one fault. `next_s`: seconds from this fault to the next.
 
-    A controller elected after the next fault is left out, as that fault may be the cause of its election.
+    The election of a controller is left out if its time is unknown. It is also left out if it came after the next
+    fault, which may be its cause.
     """
     for quantity in PHASES:
         value = measured(evidence, Ask(quantity, fault=fault), WHOLE)

@@ -111,9 +111,8 @@ class Strip:
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
     """Return leader, ISR and unreplicated tail of each partition over time, from the samples in the file `path`.
 
-    If it is missing, the result is empty and `absent` gets a sentence. Raises OSError if it cannot be read. Memory
-    grows with the number of changes, not of samples.
-    """
+    If it is missing, the result is empty and `absent` gets a sentence. Raises OSError if it cannot be read. The
+    result grows with the number of changes, not of samples."""
     strips: dict[TopicPartition, Strip] = {}
     if not path.exists():
         absent.append(

@@ -59,7 +59,8 @@ class Causes:
 
 def causes_of(case: CaseView) -> Causes | None:
     """Return the causes of a case's losses; None if the run was not replayed, or if the replay names no removed record.
-    If the final read is incomplete, only truncations and deletions of topics are causes."""
+    If counts are hidden because the final read is incomplete (`CaseView.untold`), only truncations and deletions of
+    topics are causes."""
     replay = case.conformance
     if replay is None:
         return None

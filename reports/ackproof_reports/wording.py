@@ -17,8 +17,9 @@ _DOTTED: Final = re.compile(r"([A-Za-z0-9_-]+)\Z")
 
 
 def visible(text: str) -> str:
-    """Return `text` with control and direction-changing characters written out as escapes. Names and messages from a
-    cluster are untrusted: a right-to-left override could change what a line seems to say."""
+    """Return `text` with control and direction-changing characters, except line feed and tab, as escapes.
+
+    Names and messages from a cluster are untrusted: a right-to-left override could change what a line seems to say."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_written_out, text))

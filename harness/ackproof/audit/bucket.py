@@ -56,8 +56,8 @@ class ReadOrder:
 
     `walks`: result of the comparison for each stream of reads (`final`, `live`, …). `totals`: numbers of reads of live
     readers, of the final read and of the final read at read_committed, by their names in `audit.json`. `contents`: sums
-    of the hashes of the records that the final reads returned (`payload.content_sum`), at read_uncommitted and at
-    read_committed.
+    of the hashes of the records that the final reads returned (`payload_bulk.content_sum`), at read_uncommitted and
+    at read_committed.
     """
 
     walks: Mapping[Stream, ReadWalk]
@@ -112,7 +112,7 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 class BucketAudit:
     """Results of a bucket that was audited as a whole.
 
-    `contents`: sums of the hashes of the records that the final reads returned (`payload.content_sum`), at
+    `contents`: sums of the hashes of the records that the final reads returned (`payload_bulk.content_sum`), at
     read_uncommitted and at read_committed. `flaws`: offsets at which a final read skipped a record or went back.
     `handovers`: rows that this bucket alone cannot decide on.
     """

@@ -25,7 +25,8 @@ class MissingTool(BadInput):
 
 
 class WaitTimeout(AckproofError):
-    """An awaited state did not occur in time. The text says what was awaited, how long, and what was seen last."""
+    """An awaited state did not occur in time. The text says what was awaited and how long, and, if the caller gave a
+    function for it, what was seen last."""
 
 
 class NodeDied(AckproofError):

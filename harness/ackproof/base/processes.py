@@ -214,7 +214,7 @@ def find_client(run_id: str, client_id: str) -> list[ClientProcess]:
 
 
 def signal_all(found: Iterable[MarkedProcess], number: int) -> None:
-    """Send the signal `number` to each process that still runs."""
+    """Send the signal `number` to each process that still runs. Raises PermissionError for one of another user."""
     for child in found:
         with suppress(ProcessLookupError), _pidfd(child.pid, child.started) as descriptor:
             if descriptor is not None:

@@ -131,7 +131,8 @@ def parse_rate(text: str) -> float | None:
 
 
 def rate_text(rate: float | None) -> str:
-    """Return the text that `parse_rate` converts back to the same number; `full` for None."""
+    """Return the text that `parse_rate` converts back to the same number; `full` for None. A rate below 10⁻⁴ per second
+    is rounded to 12 decimals."""
     if rate is None:
         return "full"
     return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"
@@ -157,7 +158,7 @@ def parse_share(text: str) -> float:
 
 
 def share_text(share: float) -> str:
-    """Return the text that `parse_share` converts back to the same number."""
+    """Return a share (0 … 1) as a percentage with at most 10 digits, which `parse_share` reads."""
     return f"{share * 100:.10g}%"
 
 

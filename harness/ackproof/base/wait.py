@@ -76,7 +76,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 @contextmanager
 def first_interrupt() -> Iterator[threading.Event]:
     """Set the yielded event on the first Ctrl-C or SIGTERM within the block. The previous handlers apply from then
-    on.
+    on. An ignored signal stays ignored.
 
     On a thread other than the main one, which receives no signals, the event is never set.
     """

@@ -51,8 +51,10 @@ class Rejected(Exception):
 
 
 class _ClientClosing(Enum):
-    """State of a client's ledger folder by its file `_END`, in which a client that closes lists its parts: no file, a
-    file that differs from the folder, or a file that matches it."""
+    """State of a client's ledger folder by its file `_END`, in which a client that closes lists its parts.
+
+    There is no file, or the file differs from the folder or a part is unreadable, or the file matches the folder. An
+    empty file, which lists nothing, matches."""
 
     NONE = "no _END"
     BROKEN = "an _END that differs from the folder"

@@ -228,8 +228,9 @@ def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: A
 def split_by_place(
     columns: Mapping[str, Array], topics: Sequence[str], topic: Array, partition: Array
 ) -> Iterator[tuple[TopicPartition, Rows]]:
-    """Yield (partition, rows) for each partition; rows keep their order. `topic`: for each row, the index of
-    its topic in `topics`. `partition`: for each row, its partition number. There must be at least one row."""
+    """Yield (partition, rows) for each partition; rows keep their order. `columns`: columns of the rows, by name.
+    `topic`: for each row, the index of its topic in `topics`. `partition`: for each row, its partition number. There
+    must be at least one row."""
     length = len(topic)
     least, greatest = int(partition.min()), int(partition.max())
     if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):

@@ -166,7 +166,7 @@ class NumberRuns:
 
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[int, int]]) -> NumberRuns:
-        """Return the set of all numbers in these spans (first, last), at least one, both ends included."""
+        """Return the set of all numbers in these spans (first, last), both ends included. There must be a span."""
         first, last = np.array([*spans], np.int64).reshape(-1, 2).T
         return cls()._joined(first, last)
 

@@ -124,7 +124,8 @@ class Rows:
         return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
 
     def copied(self) -> Rows:
-        """Return a copy with arrays of its own: a slice keeps the memory of all rows that it was taken from."""
+        """Return a copy with arrays of its own: a slice keeps the memory of all rows that it was taken from. Constant
+        columns, which store one value, are shared."""
         return Rows(
             {name: column if is_constant(column) else column.copy() for name, column in self.columns.items()},
             self.length,

@@ -114,8 +114,8 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`: the final read. It reads every partition from log start to log end, after all
-    producers have closed.
+    """`observed/final-read.json`: the final read. It reads every partition from `PartitionRead.start` to its `end`,
+    after all producers have closed.
 
     `partitions`: the read of each partition at read_uncommitted. `committed`: the same for a second final read, at
     read_committed; empty unless producers wrote in transactions. `reasons`: why the final read is not `complete`.
@@ -180,6 +180,7 @@ class GroupCounts(Document):
     input: int = 0
     """Records of its input topics that are there at its isolation level."""
     delivered: int = 0
+    """Deliveries of records to its members."""
     processed: int = 0
     """Rows of the ledger with a processing that has an effect, or may have one."""
     output: int = 0
@@ -285,7 +286,8 @@ class JudgedOpinion(Document):
 
 
 class VerdictFile(Document):
-    """`verdict.json`: the verdict of a run with its reasons."""
+    """`verdict.json`: the verdict of a run with its reasons. `classes`: ruling on each anomaly class; empty if nothing
+    was judged. `not_judged`: sentences on what the verdict does not cover."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -373,8 +375,9 @@ class QuietSeconds(BaseModel, frozen=True):
 
     Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `asked_rate`, `sent_rate`:
     configured and actual rate of all producers together, in records per second; `asked_rate` None: unlimited.
-    `median_ms`: median time from a produce call to its acknowledgement. `late_ms`: greatest delay of the harness' own
-    timer. `looks_per_s`: rounds of samples per second, of 10 planned.
+    `median_ms`: median time from a produce call to its acknowledgement. It and `sent_rate` are -1 if there are
+    too few seconds without a fault. `late_ms`: greatest delay of the harness' own timer. `looks_per_s`: rounds of
+    samples per second, of 10 planned.
     """
 
     seconds: float

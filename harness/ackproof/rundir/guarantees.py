@@ -196,8 +196,8 @@ DEFINITE_CODES: Final = {
 }
 """Name in `LIBRARIES` → brokers' error codes after which a record that was sent once was certainly never appended."""
 REFUSED: Final = Outcome.FAILED
-"""Outcome of a produce call that raised an exception: the library refused the record, so it was never sent.
-"""
+"""Outcome of a produce call that raised an exception: the library refused the record, so it was never sent. A call
+that found the library's queue full is no attempt and has no outcome."""
 
 
 def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -> Outcome:

@@ -208,7 +208,8 @@ class BatchDir:
     batch_json = _PathBelow("batch.json")
     """Result of the batch, rewritten after every case."""
     pairs_json = _PathBelow("pairs.json")
-    """Pairs of fault kinds that were in force together. Exists if storms of pairs ran."""
+    """Result of each pair of fault kinds: in force together, or why not (`batch.PairsFile`). Exists if storms of pairs
+    ran."""
     report_html = _PathBelow("report.html")
     """The report: one self-contained HTML page."""
     junit_xml = _PathBelow("junit.xml")

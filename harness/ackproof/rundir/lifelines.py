@@ -116,7 +116,7 @@ class ProcessLife:
 
     @property
     def statuses(self) -> set[int | str | None]:
-        """Exit statuses with which a client's process ended; a string names a signal, None is unknown."""
+        """Exit statuses with which a client's process ended, as in `timeline.ClientEnded`; empty for a node."""
         return {event.what.status for event in self.ends if isinstance(event.what, ClientEnded | ClientDied)}
 
     @property

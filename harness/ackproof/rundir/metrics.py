@@ -36,7 +36,8 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name in ackproof, and its JMX bean and attribute. `factor`: multiplier of the bean's number.
+    """One metric: its name in ackproof, and its JMX bean and attribute. `means`: its value in words. `factor`:
+    multiplier of the bean's number.
 
     `mode`: `kraft` or `zookeeper` if only that mode has the metric, '' for both. `greatest`: over several nodes the
     greatest value counts, because each node reports the whole cluster or its own worst case. Otherwise the sum counts.

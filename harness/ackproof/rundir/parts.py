@@ -192,7 +192,7 @@ class Footer:
 
     rows: int
     numbers: Mapping[str, Span]
-    """Least and greatest value of each column of integers, by column."""
+    """Least and greatest value of each column of integers or bools (0 and 1), by column."""
     texts: Mapping[str, str]
     """The value of each text column that has one value in all rows, by column."""
 

@@ -37,10 +37,11 @@ BATCHES: pa.Schema = required(
     ("bytes", pa.int32()),
     ("timestamp_type", pa.int8()),
 )
-"""One row per record batch of each replica's log, from the batch header.
+"""One row per record batch of each replica's log, from the batch header. Logs of deleted replicas have none.
 
-`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records
-(`payload_bulk.content_sum`), or the type of its transaction marker (`payload.ABORT_MARKER`, `COMMIT_MARKER`).
+`sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records (`payload_bulk.content_sum`) as
+a signed number, or the type of its transaction marker (`payload.ABORT_MARKER`, `COMMIT_MARKER`). `UNKNOWN_CONTENT`: the
+batch is damaged, compacted, or has records of other clients.
 `timestamp_type`: `CREATE_TIME`, `APPEND_TIME`, or -1: unknown.
 """
 CREATE_TIME: Final = 0
@@ -107,8 +108,8 @@ class Replica(Document):
 
     `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
     which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches, without
-    transaction markers. `rest`: bytes after the last complete batch. `topic_id`: id in the form of the metadata log; ''
-    unknown.
+    transaction markers. `rest`: bytes after the last complete batch. `folder`: path of the log. `topic_id`: id from
+    `partition.metadata`, a UUID in hexadecimal; '' if the file is missing or has no id that can be read.
     """
 
     node: int
@@ -141,8 +142,8 @@ class ReplicasFile(Document):
     """`observed/replicas.json`. `reasons`: why some log dirs could not be listed. A log that could not be read to its
     end has its own `reason`.
 
-    `deleted`: logs of deleted replicas that brokers had not removed yet (file.delete.delay.ms). Their `epochs` also
-    have the leader epochs of their batches.
+    `deleted`: logs of deleted replicas that brokers had not removed yet (file.delete.delay.ms), without unreadable and
+    empty ones. Their `epochs` also have the leader epochs of their batches.
     """
 
     log_dirs: dict[int, tuple[str, ...]] = Field(default_factory=dict)

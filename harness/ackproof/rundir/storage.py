@@ -265,8 +265,8 @@ def _address(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
 
 
 def open_parquet(path: str | Path, **options: object) -> pq.ParquetFile:
-    """Return a Parquet file, opened with the options of `pyarrow.parquet.ParquetFile`. Raises OSError or ArrowException
-    if it cannot be read."""
+    """Return a Parquet file, opened with the options of `pyarrow.parquet.ParquetFile`; in a store always with
+    `pre_buffer`. Raises OSError or ArrowException if it cannot be read."""
     import pyarrow.parquet as pq
 
     name, filesystem = _address(path)

@@ -165,8 +165,8 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended by itself: neither the harness nor a fault ended it. `status`: exit status, or the signal that ended
-    it; None: unknown. `log`: end of its output."""
+    """A node ended by itself: neither the harness nor a fault ended it. `status`: as in `NodeEnded`. `log`: end of its
+    output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -182,7 +182,8 @@ class ProxyDied(EventDetail):
 
 
 class NodeEnded(EventDetail):
-    """A node ended on request of the harness. `status`: exit status, None unknown."""
+    """A node ended on request of the harness or by a fault. `status`: text, `exit status 143` or the name of the signal
+    that ended it, such as SIGKILL; None: unknown, as in simulated runs. A number is accepted too."""
 
     KIND = EventKind.NODE_ENDED
     pid: int | None = None
@@ -213,14 +214,16 @@ class ClientStarted(EventDetail):
 
 
 class ClientEnded(EventDetail):
-    """A client ended on request. `status`: exit status; a text names the signal that ended it; None unknown."""
+    """A client ended on request or by a fault, or is a producer that had a fatal error and may be replaced. `status`:
+    exit status, or minus the signal's number. A text, the signal's name, and None, unknown, are accepted too."""
 
     KIND = EventKind.CLIENT_ENDED
     status: int | str | None = None
 
 
 class ClientDied(EventDetail):
-    """A client ended without a request. `status`: exit status, as in `ClientEnded`. `output`: the end of its output."""
+    """A client ended by itself, failed after a request to end, or broke the contract of clients. `status`: as in
+    `ClientEnded`. `output`: the end of its output, or the breach."""
 
     KIND = EventKind.CLIENT_DIED
     status: int | str | None = None
@@ -257,7 +260,8 @@ class OffsetsReset(EventDetail):
 
 
 class Note(EventDetail):
-    """A remark. `unread_bytes`: bytes that `producer` (acks=0) had sent and that no broker had read when it closed."""
+    """A remark. `unread_bytes`: bytes that `producer` (acks=0) had sent and that no broker had read when it closed.
+    Both are None in other notes."""
 
     KIND = EventKind.NOTE
     note: str = ""

@@ -184,7 +184,7 @@ def _beyond(
 
 
 def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
-    """Return the environment of a batch's runs by name. If the runs differ, the text lists each value.
+    """Return the environment of a batch by name, from one run of each case. If they differ, the text lists each value.
 
     The load average and the free memory, which always differ, are left out.
     """
@@ -199,7 +199,8 @@ def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
 
 
 def _differing(sides: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return each name whose values differ between the batches that have it, with the value in each batch."""
+    """Return each name whose values differ between the batches, with the value in each; '' if a batch lacks the name.
+    Batches without any name are not compared."""
     there = [side for side in sides if side]
     names = dict.fromkeys(name for side in there for name in side)
     return {

@@ -58,7 +58,7 @@ def compare(
 
     \b
     Exit codes: 0 compared; 2 no case in common; with --fail-on 1 if a whole interval is beyond the limit, 2 if no
-    quantity could be compared; 254 bad input; 255 interrupted.
+    comparison with it was decided; 254 bad input; 255 interrupted.
     """
     from ackproof.console import Console
     from ackproof.rundir.document import write_atomically

@@ -36,8 +36,8 @@ Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 
 
 def _every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
-    """Yield every quantity of a run over all partitions together, and those that its experiment expects:
-    ((quantity, window), value), the first two as texts."""
+    """Yield every quantity of a run over all partitions together, and those that its experiment expects, except states
+    such as the size of an ISR: ((quantity, window), value), the first two as texts."""
     told: set[Asked] = set()
     for row in rows(evidence, partitions=False):
         told.add((row.quantity, row.window))

@@ -138,7 +138,8 @@ def _rows(
     schema: Schema,
     starts: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Rows]:
-    """Return all rows of these parts, by partition. `starts`: offset of the first row to return, by partition."""
+    """Return the rows of one `stream` in these parts of the ledger `kind`, by partition. `schema`: its columns.
+    `starts`: offset of the first row to return, by partition; None: all rows."""
     found: dict[TopicPartition, list[Rows]] = defaultdict(list)
     for path in parts:
         metadata = pq.read_metadata(path)
