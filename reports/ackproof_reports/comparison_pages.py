@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice, product
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -163,7 +163,4 @@ def _line(title: str, unit: str, case: TrendCase, sides: Sequence[ComparedSide])
 def comparison_page(found: ComparisonFile) -> str:
     """Return the HTML page of `ackproof compare`. It lists the cases whose verdicts or counts differ between the
     batches. Then it shows, for each case, every quantity in each batch and its difference from the first batch."""
-    alphabet = [chr(ord("A") + number) for number in range(26)]
-    pairs = ("".join(pair) for pair in product(alphabet, repeat=2))
-    letters = [*islice(chain(alphabet, pairs), len(found.batches))]
-    return render("compared.html.j2", _STYLES, found=found, letters=letters)
+    return render("compared.html.j2", _STYLES, found=found, letters=found.letters)

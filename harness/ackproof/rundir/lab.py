@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import chain, islice, product
+from string import ascii_uppercase
 from typing import Literal, TypeAlias
 
 from pydantic import Field
@@ -144,6 +146,12 @@ class ComparisonFile(Document):
     nothing_in_common: str = ""
     """Why nothing is compared: no other batch has a case of the first batch. Empty otherwise."""
     told: int = 0
+
+    @property
+    def letters(self) -> list[str]:
+        """Names of the batches in tables: A to Z, then AA, AB, …"""
+        pairs = map("".join, product(ascii_uppercase, repeat=2))
+        return [*islice(chain(ascii_uppercase, pairs), len(self.batches))]
 
 
 class TrendPoint(Document):

@@ -134,7 +134,7 @@ def limit_of(text: str | None) -> Gate | None:
 
 
 def _print_comparison(console: Console, found: ComparisonFile, *, every: bool) -> None:
-    letters = [chr(ord("A") + number % 26) for number in range(len(found.batches))]
+    letters = found.letters
     for letter, batch in zip(letters, found.batches, strict=True):
         runs = f"{batch.cases} run{'s' * (batch.cases != 1)}"
         console.line(f"{letter}: {batch.directory} ({runs}, {batch.verdict})")
