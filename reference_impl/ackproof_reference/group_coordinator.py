@@ -198,10 +198,11 @@ def load_group(group: GroupState, rules: GroupRules) -> GroupState:
 
 
 class OffsetRecord(NamedTuple):
-    """A record of the partition's committed offset in `__consumer_offsets`. `offset` -1: a tombstone.
+    """A record of the partition's committed offset in `__consumer_offsets`, or a transaction marker. `offset` -1: a
+    tombstone, or a marker.
 
-    `producer`: member whose transaction it belongs to; NOBODY: none. `marker`: set for that producer's transaction
-    marker: True commit, False abort. `acked`: the committer got its answer.
+    `producer`: member whose transaction it belongs to; NOBODY: none. `marker`: True for a commit marker, False for an
+    abort marker, else None. `acked`: the committer got its answer.
     """
 
     offset: int

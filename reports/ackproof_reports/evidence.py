@@ -37,7 +37,8 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of evidence: a row of the table. `what`: its name. `found`: what the run has of it, in words."""
+    """One piece of evidence: a row of the report's table of evidence. `what`: its name. `found`: in words, the facts of
+    the run, or the complaints of the judge if it lacks."""
 
     what: str
     standing: Standing

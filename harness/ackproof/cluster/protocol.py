@@ -318,8 +318,9 @@ class Cluster(ABC):
 
     @abstractmethod
     def use_build(self, node_id: int, build: KafkaBuild) -> None:
-        """Let the node run this Kafka from its next start on. Raises `BadInput` if the backend or node cannot run it,
-        and `ProvisionFailed`, `EngineFailed` or `WaitTimeout` if it cannot be fetched or made."""
+        """Let the node run this Kafka from its next start on. The node must be down: a container is removed. Raises
+        `BadInput` if the backend or node cannot run it, `NodeDied`, `ProvisionFailed`, `EngineFailed` or `WaitTimeout`
+        if it cannot be fetched or made."""
 
     def jars(self) -> frozenset[Path]:
         """Return the jars of every Kafka that the nodes ran; none for a cluster that ackproof did not start."""

@@ -100,11 +100,11 @@ def ask_partitions(
 ) -> Question:
     """Return a request for leaders, epochs, ISRs, ELRs: DescribeTopicPartitions, or Metadata for older brokers.
 
-    `access`: says which request the brokers support. `cursor`: `next_cursor` of the previous page; None for the first.
+    `topics` empty: all. `access`: says which request the brokers support. `cursor`: `next_cursor` of the page before.
     """
     wanted = sorted(set(topics))
     if not access.describes_partitions:
-        return Question("Metadata", _METADATA, topics=wanted, allow_auto_topic_creation=False)
+        return Question("Metadata", _METADATA, topics=wanted or None, allow_auto_topic_creation=False)
     return Question(
         "DescribeTopicPartitions", 0, topics=wanted, response_partition_limit=_ROW_LIMIT, cursor=cursor
     )

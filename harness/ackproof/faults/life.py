@@ -201,7 +201,8 @@ class Life:
         return replace(self, unhealed=True).fail(reason)
 
     def _end_failed(self) -> Life:
-        """Return the life with its last stage: missed for a drawn fault without effect, else failed."""
+        """Return the life with its last stage: missed for a drawn fault without effect that left nothing to heal, else
+        failed."""
         return replace(self, stage=Stage.MISSED if self._missed else Stage.FAILED)
 
     @property

@@ -143,10 +143,11 @@ class UnplacedLoss(Document):
 
 
 class ElectionSeen(Document):
-    """An observed election. `observed`: the new leader. `reference`: the leader that the reference implementation
-    elects in that state. -1 in either: no leader.
+    """A change of a partition's leader or leader epoch in the metadata log. `observed`: its leader from then on.
+    `reference`: the leader that the reference implementation elects in the state before. -1 in either: no leader.
 
-    `cause`: the step of the controller, in words. `offset`: offset of the election's record in the metadata log.
+    `cause`: the controller's step, in words; `forbidden` if no step leads there. `offset`: offset of the record in the
+    metadata log; -1: unknown.
     """
 
     topic: str

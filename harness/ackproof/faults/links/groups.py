@@ -211,8 +211,8 @@ class SplitFault(_GroupFault):
 
 
 class BridgeFault(_GroupFault):
-    """Two `groups` that only one node connects: each of them can still reach that node, the holder of the
-    role `over`."""
+    """No link between two `groups`: each can still reach the holders of the role `over`, and every node that is in
+    neither group."""
 
     KIND = "bridge"
     SUMMARY = "Split nodes into two groups that only one node connects."

@@ -29,7 +29,9 @@ from ackproof.network.mesh import CLIENTS, BlackHole, Cut, Link, LinkError, Rese
 
 
 class NamedLinkFault(LinkFault):
-    """Base of faults of the links that the field `link` names by their ends."""
+    """Base of faults of the links from one end to another (`link`), such as `follower(t/0) -> leader(t/0)`: every link
+    from a holder of the first role to a holder of the second one. `both_ways`: the links back, too. A subclass gives
+    the effect on each link."""
 
     SHORT = ("link",)
 

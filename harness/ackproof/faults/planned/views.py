@@ -204,8 +204,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the topic names for a request about all topics. That is () for brokers with DescribeTopicPartitions, which
-    take an empty list as all topics, and for a run without a case; else the topics of the case."""
+    """Return the topic names for a request about all topics: (), which stands for all, or, for older brokers without
+    DescribeTopicPartitions, the topics of the case."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)
