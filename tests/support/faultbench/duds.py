@@ -376,7 +376,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         "expire_session": Dud(
             "expire_session: {target: leader(t/0)}",
             "to end with its session",
-            {"ackproof.cluster.metadata.zookeeper.end_session": wrong_password},
+            {"ackproof.cluster.metadata.zookeeper.session_password": wrong_password},
             nightly=False,
         ),
     },

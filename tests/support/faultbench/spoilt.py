@@ -99,8 +99,9 @@ def spared(file: str) -> Spoilt:
 
 
 def wrong_password(real: Callable[..., Any]) -> Callable[..., Any]:
-    """End the session of another broker."""
-    return lambda addresses, session: real(addresses, session, password=b"x" * 16)
+    """The servers expect another password than this one, and end no session."""
+    del real
+    return lambda session: b"x" * 16
 
 
 def synced_first(real: Callable[..., Any]) -> Callable[..., Any]:
