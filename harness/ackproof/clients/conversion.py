@@ -25,6 +25,8 @@ from ackproof.clients.journal import (
     CHUNKS,
     DONE,
     READS,
+    Matrix,
+    Rows,
     TornJournal,
     chunk_files,
     produced_rows,
@@ -135,7 +137,10 @@ def _salvage_folder(run: CaseDir, folder: Path, written: list[Path], refused: li
         starts = write_transaction_table(run, settings) if isinstance(settings, ProducerSettings) else None
         for index, chunk in chunks:
             try:
-                part = _convert_chunk(run, settings, index, chunk, starts)
+                if isinstance(settings, ReaderSettings):
+                    part = _convert_reads(run, settings, index, chunk, read_reads(chunk, index)[0])
+                else:
+                    part = _convert_attempts(run, settings, index, chunk, read_chunk(chunk, index), starts)
                 written += [part] if part is not None else []
             except TornJournal as error:
                 refused.append(str(error))
@@ -152,39 +157,52 @@ def _convert_full_chunks(run: CaseDir, settings: Settings) -> None:
     folder = run.journal / settings.client
     if isinstance(settings, ReaderSettings):
         for index, path in chunk_files(folder, READS)[:-1]:
-            if read_reads(path, index)[1]:
-                _convert_chunk(run, settings, index, path)
+            reads, full = read_reads(path, index)
+            if full:
+                _convert_reads(run, settings, index, path, reads)
         return
     for index, path in chunk_files(folder)[:-1]:
-        if np.all(read_chunk(path, index)[1][:, DONE]):
+        attempts = read_chunk(path, index)
+        if np.all(attempts[1][:, DONE]):
             log = run.clients / settings.client / TRANSACTIONS_LOG
             starts = [row.first_seq for row in read_transactions(log, settings.producer)]
-            _convert_chunk(run, settings, index, path, starts or None)
+            _convert_attempts(run, settings, index, path, attempts, starts or None)
 
 
-def _convert_chunk(
-    run: CaseDir, settings: Settings, index: int, chunk: Path, starts: list[int] | None = None
+def _convert_reads(
+    run: CaseDir, settings: ReaderSettings, index: int, chunk: Path, reads: Rows
 ) -> Path | None:
-    """Turn a journal chunk into a part of its client's ledger, and remove it. Return the part.
+    """Write the rows of a reader's journal chunk as a part of its ledger, remove the chunk, and return the part.
 
-    None if there was nothing to write, or if the part exists: the client was killed after it wrote the part and before
-    it removed the chunk. `starts`: the first seq of each transaction; None without transactions. Raises `TornJournal`
-    for a chunk that cannot be read, OSError if the part cannot be written.
+    None if there was nothing to write, or if the part exists: the client was killed before it removed the chunk. Raises
+    `TornJournal` if a row names a partition that the reader does not have, OSError if the part cannot be written.
     """
-    from ackproof.rundir.ledger import part_path, write_produced
+    from ackproof.rundir.ledger import part_path
 
     ledger, part = _ledger(run, settings), None
-    missing = not part_path(ledger, index).exists()
-    if isinstance(settings, ReaderSettings):
-        reads, _ = read_reads(chunk, index)
-        if missing:
-            part = write_reads(settings, ledger, index, reads)
-    else:
-        rows = produced_rows(settings, *read_chunk(chunk, index), starts)
-        if len(rows.seq) and int(rows.place.max()) >= len(settings.places):
-            raise TornJournal(f"{chunk}: a row names place {int(rows.place.max())} of {len(settings.places)}")
-        if len(rows.seq) and missing:
-            part = write_produced(ledger, index, rows)
+    if not part_path(ledger, index).exists():
+        part = write_reads(settings, ledger, index, reads)
+    chunk.unlink(missing_ok=True)
+    return part
+
+
+def _convert_attempts(
+    run: CaseDir,
+    settings: ProducerSettings,
+    index: int,
+    chunk: Path,
+    attempts: tuple[int, Matrix],
+    starts: list[int] | None,
+) -> Path | None:
+    """Write the attempts of a producer's journal chunk, as `_convert_reads` does. `starts`: the first seq of each
+    transaction."""
+    from ackproof.rundir.ledger import part_path, write_produced
+
+    ledger, part, rows = _ledger(run, settings), None, produced_rows(settings, *attempts, starts)
+    if len(rows.seq) and int(rows.place.max()) >= len(settings.places):
+        raise TornJournal(f"{chunk}: a row names place {int(rows.place.max())} of {len(settings.places)}")
+    if len(rows.seq) and not part_path(ledger, index).exists():
+        part = write_produced(ledger, index, rows)
     chunk.unlink(missing_ok=True)
     return part
 

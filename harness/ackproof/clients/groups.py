@@ -191,8 +191,8 @@ class Groups(Instances):
         group = self._specs[name]
         instance = f"ackproof-{name}-{slot}" if isinstance(group, GroupSpec) and group.static else ""
         config = self._consumer_config(group, client, name, instance)
-        known = self.spec.cluster.kafka, self._tag, self._timeline.clock
-        common = common_fields(client, group.client, *known, (), config) | {
+        kafka, clock = self.spec.cluster.kafka, self._timeline.clock
+        common = common_fields(client, group.client, kafka, self._tag, clock, (), config) | {
             "group": name,
             "member": number,
             "topics": self.spec.input_of(name),
