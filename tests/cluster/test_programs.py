@@ -99,7 +99,7 @@ COMMITS_FIRST = (
 """What was not sent yet when the program dies is committed already."""
 STORE = """\
 import json, signal, sqlite3, sys
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 settings, stop = json.loads(sys.argv[1]), []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
@@ -108,13 +108,20 @@ store.execute("create table if not exists seen (id text)")
 own = {"bootstrap.servers": settings["bootstrap"], "group.id": settings["group"], "session.timeout.ms": 6000}
 consumer = Consumer({**own, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
 consumer.subscribe([settings["input"]])
+uncommitted = False
 while not stop:
     records = [record for record in consumer.consume(500, 0.2) if record.error() is None]
     if records:
         kept = [record for record in records if record.offset() % 100 != 13]
         store.executemany("insert into seen values (?)", [(record.key().decode(),) for record in kept])
         store.commit()
-        consumer.commit(asynchronous=False)
+        uncommitted = True
+    if uncommitted:
+        try:
+            consumer.commit(asynchronous=False)
+            uncommitted = False
+        except KafkaException as error:
+            print(f"commits again: {error}", file=sys.stderr)
 consumer.close()
 """
 """A service with a store of its own, which swallows every hundredth record of a partition."""

@@ -102,15 +102,22 @@ def test_a_segment_is_shorter_and_holds_fewer_records(node: Node, segment: str, 
     assert not (node.disk.data / CLEAN_SHUTDOWN).exists()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("dud", ["whole", "a torn end", "alive"])
+def test_a_part_of_a_batch_is_cut_off_with_the_last_complete_one(node: Node) -> None:
+    """SIGKILL interrupts a write at the end of a page: the file ends with a part of a batch, longer than `bytes`."""
+    with _segment(node, 5).open("ab") as log:
+        log.write(b"\0" * 30)
+    cut = _done(node, TruncateSegment, bytes=10)
+    cut.inject()
+    assert _segment(node, 5).stat().st_size == 2 * BATCH - 10
+    assert cut.confirm().endswith(f"up to offset 15, now {2 * BATCH - 10} B with whole batches up to 10")
+
+
+@pytest.mark.parametrize("dud", ["whole", "alive"])
 def test_a_segment_that_lost_no_record_was_not_cut(
     node: Node, monkeypatch: pytest.MonkeyPatch, dud: str
 ) -> None:
     if dud == "whole":
         monkeypatch.setattr(os, "truncate", lambda path, size: None)
-    elif dud == "a torn end":  # what is cut off was no whole batch before
-        with _segment(node, 5).open("ab") as log:
-            log.write(b"\0" * 30)
     cut = _done(node, TruncateSegment, bytes=10)
     cut.inject()
     if dud == "alive":

@@ -213,6 +213,12 @@ class Segment:
         batches, _ = scan(self.path)
         return batches[-1].last + 1 if batches else self.base
 
+    def complete_size(self) -> int:
+        """Return the bytes up to the end of the last complete batch. A process that was killed while it wrote may have
+        left a part of a batch after them."""
+        batches, _ = scan(self.path)
+        return batches[-1].end if batches else 0
+
 
 def segments(replica: Path) -> list[Segment]:
     """Return the segments of a replica by base offset; the last segment is active."""

@@ -76,7 +76,7 @@ class PartitionFault(DiskFault):
 
 
 class TruncateSegment(PartitionFault):
-    """SIGKILL, and the last `bytes` of a segment are cut off, in the middle of a batch or not.
+    """SIGKILL, and the last `bytes` of a segment's complete batches are cut off, in the middle of a batch or not.
 
     `segment`: the active segment, or the newest closed one. The broker fetches the missing end of an active segment
     from the leader. Kafka does not check closed segments: the hole stays until the replica is created again from
@@ -90,7 +90,7 @@ class TruncateSegment(PartitionFault):
     HOLD_KEY = "restart_after"
 
     segment: SegmentField = Field("active", description="Segment that is cut.")
-    bytes: Size = Field(1024, ge=1, description="Bytes that are cut off its end.")
+    bytes: Size = Field(1024, ge=1, description="Bytes that are cut off its complete batches.")
 
     def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("segment", "its logs are one segment each") if self.segment == "closed" else None
@@ -176,7 +176,7 @@ class _TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
             segment = self._segment(node, self.fault.segment)
             size = segment.size()
             self._before[node.id] = (segment, size, segment.end())
-            os.truncate(segment.path, max(0, size - self.fault.bytes))
+            os.truncate(segment.path, max(0, segment.complete_size() - self.fault.bytes))
         which = f"the {self.fault.segment} segment of {self.place}"
         return f"SIGKILL to {self._name_nodes()}, and {self.fault.bytes} B cut off {which}"
 
