@@ -22,7 +22,7 @@ from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.parts import mark_end, read_end
-from ackproof.rundir.seal import seal
+from ackproof.rundir.seal import find_changes, seal
 from ackproof_simulator.backend import run_in_model
 
 from .local import audited
@@ -255,6 +255,12 @@ def test_a_file_of_another_run_is_named(run: CaseDir, other: CaseDir, name: str)
     else:
         shutil.copy(foreign, mine)
     inconclusive(run, mine.name)
+
+
+def test_a_broken_seal_does_not_hide_a_broken_case_file(run: CaseDir) -> None:
+    half(run.seal)
+    half(run.case_json)
+    assert [reason.partition(":")[0] for reason in find_changes(run)] == ["seal.json", "case.json"]
 
 
 def test_a_broken_run_takes_no_other_along(run: CaseDir, runs: tuple[CaseDir, CaseDir]) -> None:

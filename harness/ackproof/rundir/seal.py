@@ -67,7 +67,7 @@ def find_changes(run: CaseDir) -> tuple[str, ...]:
     try:
         sealed = SealFile.load(run.seal)
     except BadInput as error:
-        return (f"seal.json: {_reason(error, run.seal)}",)
+        return (f"seal.json: {_reason(error, run.seal)}", *why)
     if case is not None and case.run_id != sealed.run_id:
         return (f"seal.json: of run {sealed.run_id}, and case.json of run {case.run_id}",)
     return tuple(dict.fromkeys([*_compare_files(run, sealed), *why]))

@@ -105,7 +105,7 @@ class ElectUnclean(PartitionOperation):
     unclean.leader.election.enable. Records that the new leader does not have are lost."""
 
     KIND = "elect_unclean"
-    SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
+    SUMMARY = "Make a live replica that is not in the ISR the leader of a leaderless partition."
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
         """Return the setting that allows unclean elections, if the fault concerns a partition of `topic`; else an empty
