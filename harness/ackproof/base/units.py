@@ -19,7 +19,7 @@ FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
 """Type of validation errors whose message is shown to the user unchanged."""
 UNKNOWN: Final = "unknown"
-"""Type of validation errors for a name that is not known."""
+"""Type of the validation errors that `unknown` makes. Their context has the kind of name and the valid names."""
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

@@ -53,8 +53,9 @@ class Rejected(Exception):
 class _ClientClosing(Enum):
     """State of a client's ledger folder by its file `_END`, in which a client that closes lists its parts.
 
-    There is no file, or the file differs from the folder or a part is unreadable, or the file matches the folder. An
-    empty file, which lists nothing, matches."""
+    NONE: there is no `_END`. BROKEN: it differs from the folder, or a part is unreadable. WHOLE: it matches the folder,
+    or it is empty: then it lists nothing.
+    """
 
     NONE = "no _END"
     BROKEN = "an _END that differs from the folder"
