@@ -85,7 +85,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []
         self._builds: dict[int, Installation] = {}
-        """Installations of nodes that run another Kafka than the cluster."""
+        """Installations, by node id, of nodes that run another Kafka than the cluster."""
         self._jars: frozenset[Path] = frozenset()  # of every other Kafka that a node ran
         self._watcher: Watcher | None = None
         self._ending = False

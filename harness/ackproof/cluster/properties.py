@@ -54,7 +54,8 @@ def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
 
 
 def render(values: Mapping[str, str]) -> str:
-    """Return the text of a .properties file (java.util.Properties)."""
+    """Return the text of a .properties file with these settings, escaped so that java.util.Properties reads them
+    back."""
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
 
 

@@ -75,7 +75,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The metadata quorum as its leader (the active controller) sees it."""
+    """The metadata quorum as its leader (the active controller) sees it. `leader`: id; `epoch`: leader epoch."""
 
     leader: int
     epoch: int
@@ -337,7 +337,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:
-    """Return the quorum's leader as this controller knows it, -1 for none. Raises `WireError` if it does not answer."""
+    """Return the quorum's leader as this controller knows it; -1: none. Raises `WireError` without a usable answer."""
     response = controller.ask(Question("DescribeCluster", 1, endpoint_type=2), timeout_s=timeout_s)
     check("DescribeCluster", response.error_code, response.error_message)
     return int(response.controller_id)
@@ -346,7 +346,7 @@ def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int
 def create_topics(
     connection: Connection, topics: Mapping[str, TopicSpec], timeout_s: float
 ) -> dict[str, Refused]:
-    """Create topics in `timeout_s` seconds; return the refused ones, with reasons. Raises `Unreachable` on silence."""
+    """Create topics; return the refused ones by name, with Kafka's error. Raises `Unreachable` without an answer."""
     rows = [
         (
             name,

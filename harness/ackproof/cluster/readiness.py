@@ -60,8 +60,8 @@ class Readiness:
 
 
 def give_head_start(controllers: Sequence[ProcessNode]) -> None:
-    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores. Goes on silently
-    if no line appears. Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores."""
+    """Wait until each controller that lives has a log file (0.3 s), at most 1 s, before brokers compete with them for
+    cores. Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores."""
     with contextlib.suppress(WaitTimeout):
         wait_until(
             lambda: all(node.files.log.exists() or not node.alive for node in controllers),

@@ -107,8 +107,8 @@ OF_PACKETS: Final = (Loss, DropLarge)
 
 
 class Imposed(NamedTuple):
-    """An effect in force on a link. `owner`: name of the fault that put it there, as `Mesh.impose` takes it; '' if none
-    did. `text`: what was read back."""
+    """An effect in force on a link. `owner`: name of the fault that put it there, as `Mesh.impose` takes it; '' if no
+    fault did. `text`: the effect as read back from the proxy or the kernel, in words for a message."""
 
     owner: str
     text: str

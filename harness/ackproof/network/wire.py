@@ -81,7 +81,8 @@ class Refused(WireError):
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER; `error N` for a code N that is not
+    known."""
     name = str(getattr(kafka_python("errors").for_code(code), "message", "") or "UNKNOWN")
     return f"error {code}" if name == "UNKNOWN" and code != -1 else name
 
@@ -89,7 +90,7 @@ def error_name(code: int) -> str:
 def check(asked: str, code: int, message: str | None = None) -> None:
     """Raise `Refused` if `code` is an error code, not 0 (NONE).
 
-    `asked` (the request, in words) and `message` (the node's own, if any) go into its text.
+    `asked`: the request, in words. `message`: the node's own message, if any. Both go into the exception's text.
     """
     if code:
         raise Refused(asked, code, message)

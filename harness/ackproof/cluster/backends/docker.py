@@ -68,7 +68,7 @@ class _Ground:
     addresses: DockerAddresses
     containers: dict[int, NodeContainer] = field(default_factory=dict)
     images: dict[int, KafkaImage] = field(default_factory=dict)
-    """Images of nodes that run another Kafka build than the cluster."""
+    """Images, by node id, of nodes that run another Kafka build than the cluster."""
 
 
 class DockerCluster(OwnCluster):

@@ -1,4 +1,4 @@
-"""The container engine of this machine, through the docker SDK."""
+"""The container engine of this machine, through the docker SDK: its errors, networks, labels, and leftovers of runs."""
 
 from __future__ import annotations
 
