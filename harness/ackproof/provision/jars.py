@@ -63,7 +63,7 @@ class KafkaJars:
     commit: str = ""
     """Git commit of a build; '' for a release, or if the jars do not say."""
     rules: Path | None = None
-    """Script of Byteman rules that every node loads."""
+    """Script of Byteman rules that every node loads; None without rules."""
 
     @property
     def directory(self) -> Path:
