@@ -80,7 +80,8 @@ class Events:
 
 
 class ClientState(IntEnum):
-    """State of a client: the first word of its counters file."""
+    """State of a client, in the first word of its counters file. READY: the client library runs. STOPPING: the client
+    is closing. CLOSED: the last row is written."""
 
     STARTING = 0
     READY = 1
@@ -112,11 +113,11 @@ class SharedCounters:
     stage = _Word(0)
     """The client's `ClientState`, as a number."""
     sent = _Word(1)
-    """Produce calls of a producer that were accepted or refused."""
+    """Number of produce calls of a producer that its library accepted or refused."""
     failed = _Word(2)
-    """Attempts of a producer that are known to have failed."""
+    """Number of attempts of a producer that are known to have failed."""
     indeterminate = _Word(3)
-    """Attempts of a producer whose report leaves the outcome open. Attempts without a report do not count."""
+    """Number of attempts of a producer whose report leaves the outcome open. Attempts without a report do not count."""
 
     def __init__(self, path: Path, places: int, *, create: bool = False) -> None:
         size = (HEAD + places) * 8

@@ -52,7 +52,7 @@ class End:
 
     @property
     def is_known(self) -> bool:
-        """True if there is a leader and it answered every question."""
+        """True if the partition has a leader, which answered every request."""
         numbers = (self.leader, self.epoch, self.start, self.high_watermark, self.last_stable, self.log_end)
         return min(numbers) >= 0
 
@@ -146,8 +146,8 @@ def _changed(before: End, after: End) -> bool:
 
 
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
-"""Function that reads each partition from its start to its end offset, at read_uncommitted. Both are in order of the
-partitions."""
+"""Function that reads each partition at read_uncommitted. Arguments: the start offsets and the end offsets, both in the
+order of the partitions."""
 
 
 def final_read(

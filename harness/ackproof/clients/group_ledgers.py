@@ -52,9 +52,9 @@ REFUSED: Final = frozenset(
     }
 )
 """Errors of a commit that a coordinator throws before it appends anything (OffsetMetadataManager.validateOffsetCommit,
-GroupCoordinatorService.commitOffsets), by their names in Kafka. NOT_COORDINATOR is none: a coordinator that resigns
-fails commits with it that wait for replication (CoordinatorRuntime). COMMIT_FAILED is the Java consumer's
-CommitFailedException, which stands for those of member and generation."""
+GroupCoordinatorService.commitOffsets), by their names in Kafka. NOT_COORDINATOR is not among them: a coordinator that
+resigns answers with it to commits that wait for replication (CoordinatorRuntime). COMMIT_FAILED is the Java consumer's
+CommitFailedException, which stands for errors of member and generation."""
 _SHARE_REFUSED: Final = frozenset(
     {
         "INVALID_RECORD_STATE",
@@ -81,7 +81,7 @@ _ROWS: Final = pa.schema(
         ("id", pa.list_(pa.int64())),
     ]
 )
-"""Fields of the events that come once for each record. The others are parsed one by one."""
+"""Fields of the events `delivered` and `processed`, which Arrow parses together. Other events are parsed one by one."""
 _BLOCK: Final = 1 << 24
 """Bytes that Arrow parses at once; a line must fit in."""
 _MEMBERSHIP: Final = frozenset(MembershipEvent)

@@ -24,7 +24,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import ShareGroupEnd
 
 ASK_S: Final = 2.0
-"""Seconds that a look may wait for the group's coordinator."""
+"""Longest wait in seconds for a coordinator's answer when the progress of a group is checked."""
 _QUIET_S: Final = 5.0
 """Seconds, after the time of a batch, within which a member resets a position that is not in the log."""
 _GOAL_S: Final = 15.0

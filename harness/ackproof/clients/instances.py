@@ -102,7 +102,7 @@ class Instance:
     tells: bool
     asked: bool = False
     killed: bool = False
-    """True once a fault killed it."""
+    """True once a fault killed the process."""
     successor: str | None = None
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Instance:
 
     @property
     def last_words(self) -> str:
-        """The last characters of the process's standard error."""
+        """The last characters of the process's standard error, at most `LAST_WORDS`; '' if it wrote none."""
         return end_of_output(self.folder, LAST_WORDS)
 
     def outcome(self) -> dict[str, Any]:
@@ -199,8 +199,8 @@ class Instances:
         return instance
 
     def start_instance(self, after: Instance | None = None) -> Instance:
-        """Start one more process, and return it. `after`: the process that it replaces; None: none. Subclasses
-        implement it."""
+        """Start one more process, and return it. `after`: the process that it replaces; None: it replaces no process.
+        Subclasses implement this method."""
         raise NotImplementedError
 
     def dead(self) -> Iterator[Instance]:

@@ -34,7 +34,7 @@ from ackproof.rundir.partition import TopicPartition
 LINES: Final = "lines.jsonl"
 """A program's standard output, in its client's folder."""
 STOP_LINE: Final = b"stop\n"
-"""On standard input: close cleanly. End of file: the harness is gone."""
+"""Line on a program's standard input that asks the program to close cleanly. End of file there: the harness is gone."""
 _AHEAD_NS: Final = 1_000_000_000
 """Tolerance for times that lie before the program's start or after the moment of reading."""
 
@@ -91,11 +91,12 @@ class BreachKind(StrEnum):
     CLOCK = "clock"
     """The time of the event is before the program's start or in the future."""
     BACKWARDS = "backwards"
-    """The time of the event is before that of the event before."""
+    """The event has an earlier time than the previous event."""
     NUMBER = "number"
     """The number of an attempt or a commit is not the next one."""
     ANSWER = "answer"
-    """A second result of one attempt or commit, the result of none, or an acknowledged offset without a record."""
+    """A second result of one attempt or commit, a result without an attempt or commit, or an acknowledged offset
+    without a record."""
     UNDELIVERED = "undelivered"
     """A record was reported as processed and not as delivered before, or by a member as processed twice."""
     ORDER = "order"

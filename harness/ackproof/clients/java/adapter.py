@@ -43,7 +43,7 @@ _ASSIGNORS: Final[Mapping[Assignor, str]] = {
     "roundrobin": "RoundRobinAssignor",
     "cooperative-sticky": "CooperativeStickyAssignor",
 }
-"""Classes of `org.apache.kafka.clients.consumer`."""
+"""Name of the class in `org.apache.kafka.clients.consumer`, by the assignor's name in an experiment."""
 _CALL_MS: Final = 15_000
 """Longest time in ms for which a call of a member blocks: a commit without an answer is then unknown."""
 _TRANSACTION_MS: Final = 30_000

@@ -53,7 +53,7 @@ _STUCK_S: Final = 1.5
 """Like `_QUIET_S`, for a reader that knows the log ends. It then expects no more records: only control records are
 left, or the broker withholds records."""
 _DRAIN_S: Final = 5.0
-"""Longest time for which a reader reads on after it was asked to stop."""
+"""Longest time in seconds for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
 """The reader gives up a commit without an answer after this many seconds, and commits again."""
