@@ -81,7 +81,7 @@ class Events:
 
 class ClientState(IntEnum):
     """State of a client, in the first word of its counters file. READY: the client library runs. STOPPING: the client
-    is closing. CLOSED: the last row is written."""
+    is closing. CLOSED: all its rows are written."""
 
     STARTING = 0
     READY = 1
@@ -103,11 +103,11 @@ class _Word:
 
 
 class SharedCounters:
-    """Counters of one client in a mapped file: written by the client, read by the harness at any time.
+    """Counters of one client in the mapped file `path`: written by the client, read by the harness at any time.
 
-    The file holds `HEAD` 64-bit words of state, then one counter per partition, in the order of the settings: records
-    acknowledged to a producer, records read by a reader. Each word is stored whole, so a reader of the file sees an old
-    or a new value and needs no lock. `create` makes the file, all zero.
+    The file holds `HEAD` 64-bit words of state, then one counter for each of the `places` partitions, in the order of
+    the settings: records acknowledged to a producer, records read by a reader. Each word is stored whole, so a reader
+    of the file sees an old or a new value and needs no lock. `create`: True to create the file, with zeros.
     """
 
     stage = _Word(0)

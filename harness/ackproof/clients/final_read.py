@@ -117,7 +117,7 @@ class _Watch:
     """State of one partition over several requests of the final read to its leader.
 
     `end`: the last answer. `since_s`: monotonic seconds since when the partition is at rest; 0: it is not. `settled`:
-    True once that has lasted `REST_S`. `unrest`: why it is not settled; '' if it is.
+    True once the partition has been at rest for `REST_S`. `unrest`: why it is not settled; '' if it is.
     """
 
     end: End | None = None
@@ -303,8 +303,8 @@ def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
     """Return the offset before which the read of a partition ends: its last stable offset, which is the log end at
     rest. 0 if its leader never answered.
 
-    `past_stable`: the high watermark instead, for a read_uncommitted read where a transaction holds the last stable
-    offset back.
+    `past_stable`: True to return the high watermark instead, for a read_uncommitted read where a transaction holds the
+    last stable offset back.
     """
     if watch.end is None:
         return 0

@@ -247,8 +247,8 @@ def _commits(
     """Yield the rows of `COMMITS`, one for each partition of each commit.
 
     `result` is ACCEPTED after an answer without error. It is REFUSED after an error that shows that nothing was
-    committed: one in `REFUSED` or, in a transaction, one after which it was aborted. It is UNKNOWN after any other
-    error, and without an answer.
+    committed: an error in `REFUSED` or, in a transaction, an error after which the transaction was aborted. It is
+    UNKNOWN after any other error, and without an answer.
     """
     answered = (EventName.COMMITTED, EventName.ENDED)
     answers = {event["n"]: event for event in events if event["e"] in answered}

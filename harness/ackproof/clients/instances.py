@@ -46,8 +46,8 @@ def start_process(
     what: str,
     hidden: str | None,
 ) -> tuple[Child, int]:
-    """Start a process of a run, with its output in `folder`. Return it, and the descriptor of the writing end of its
-    control pipe. Once that descriptor is closed, the process reads end of file: the harness is gone.
+    """Start a process of a run, with its output in `folder`. Return the process, and the descriptor of the writing end
+    of its control pipe. Once that descriptor is closed, the process reads end of file: the harness is gone.
 
     `prints`: True if the process prints events; its standard input is then the control pipe. Otherwise `CONTROL_FD` has
     the pipe's descriptor. `hidden`: secret text that the process can read from the descriptor in `HIDDEN_FD`. `what`:
@@ -210,7 +210,8 @@ class Instances:
                 yield one
 
     def stop_all(self, timeout_s: float) -> None:
-        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds."""
+        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds. Processes that are
+        late go on."""
         for one in self.instances:
             one.stop()
         with suppress(WaitTimeout):

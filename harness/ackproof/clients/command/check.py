@@ -122,7 +122,7 @@ class Report:
 
     @property
     def missing(self) -> tuple[tuple[EventName, str], ...]:
-        """Events of the role that the program never printed, each with what cannot be judged without it."""
+        """Events of the role that the program never printed, each with its text in `UNTOLD`."""
         return tuple((name, UNTOLD[name]) for name in events_of(self.role) if not self.counts.get(name))
 
 

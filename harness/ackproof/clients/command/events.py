@@ -36,7 +36,7 @@ LINES: Final = "lines.jsonl"
 STOP_LINE: Final = b"stop\n"
 """Line on a program's standard input that asks the program to close cleanly. End of file there: the harness is gone."""
 _AHEAD_NS: Final = 1_000_000_000
-"""Tolerance for times that lie before the program's start or after the moment of reading."""
+"""Tolerance in ns for times before the program's start, or after the moment of reading."""
 
 
 class EventName(StrEnum):
@@ -98,7 +98,8 @@ class BreachKind(StrEnum):
     """A second result of one attempt or commit, a result without an attempt or commit, or an acknowledged offset
     without a record."""
     UNDELIVERED = "undelivered"
-    """A record was reported as processed and not as delivered before, or by a member as processed twice."""
+    """A record was reported as processed without a report of its delivery before, or a member reported it as processed
+    twice."""
     ORDER = "order"
     """An event before `started` or after `closed`, or an end without `closed`."""
     UNFLUSHED = "unflushed"
@@ -161,7 +162,7 @@ class ProgramEvent:
 
 
 _Readers: TypeAlias = Mapping[str, Callable[[Fields], Any]]
-"""Functions that read the fields of an event, by the name that a `ProgramEvent` has for each."""
+"""Functions that read the fields of an event, by the name of the `ProgramEvent` field that gets the value."""
 
 
 def _number(name: str, default: int | None = None) -> Callable[[Fields], int]:
@@ -335,8 +336,8 @@ class ProgramLines:
         self.breaches.append(Breach(kind, self._line if line is None else line, text))
 
     def _keeps(self, event: ProgramEvent, now_ns: int) -> bool:
-        """Check an event against those before it, and add what is wrong to `breaches`. Return False if the event must
-        not be used. `now_ns`: latest time that it may have."""
+        """Check an event against the events before it, and add what is wrong to `breaches`. Return False if the event
+        must not be used. `now_ns`: latest time that the event may have."""
         before = len(self.breaches)
         if not self._since_ns - _AHEAD_NS <= event.t_ns <= now_ns + _AHEAD_NS:
             text = (
