@@ -196,7 +196,7 @@ class ProcessNode:
 
 
 def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """Send SIGTERM to all nodes. Return the ids of those that still run after `timeout_s` seconds."""
+    """Send SIGTERM to all nodes. Return the ids of the nodes that still run after `timeout_s` seconds."""
     for node in nodes:
         node.terminate()
     try:

@@ -34,8 +34,8 @@ ANSWERS_WITHIN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in the metadata of a broker or ZooKeeper. `leader` -1: it has none. `eligible`: its ELR (KIP-966),
-    empty if ELRs are off or the server does not report them."""
+    """A partition in the metadata of a broker or ZooKeeper. `leader` -1: no leader. `eligible`: the partition's ELR
+    (KIP-966), empty if ELRs are off or the server does not report them."""
 
     topic: str
     partition: int
@@ -197,7 +197,7 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
     """Return the registered, unfenced brokers according to the connected broker. `timeout_s` None: the connection's
-    time limit. Raises `WireError` if it gives no usable answer."""
+    time limit. Raises `WireError` without a usable answer."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 

@@ -57,9 +57,9 @@ class Access:
 
 
 KRAFT: Final = Access()
-"""A KRaft cluster on this machine: a listener accepts at once, even one whose process is paused."""
+"""Access to a KRaft cluster on this machine. Its listeners accept at once, even if the node's process is paused."""
 ZOOKEEPER: Final = Access(describes_partitions=False)
-"""A cluster in ZooKeeper mode on this machine: its brokers do not support DescribeTopicPartitions."""
+"""Access to a cluster in ZooKeeper mode on this machine. Its brokers do not support DescribeTopicPartitions."""
 
 
 class WireError(AckproofError):

@@ -205,7 +205,7 @@ def _rows(value: Any, version: int) -> Iterator[tuple[PartitionKey, object, Any]
 
 def _fields(value: object, version: int) -> Mapping[str, Any]:
     """Return kafka-python's descriptions of the fields that `value` has in a version of the protocol, by name. `value`:
-    a message, a row in it, or the description of an array, whose rows then count. Empty for other values."""
+    a message or a row in it; or the description of an array, for the fields of its rows. Empty for other values."""
     schema = getattr(type(value), "_struct", value)
     known = getattr(schema, "fields", None) or {}
     return {name: field for name, field in known.items() if field.for_version_q(version)}
