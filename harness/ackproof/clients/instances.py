@@ -210,8 +210,8 @@ class Instances:
                 yield one
 
     def stop_all(self, timeout_s: float) -> None:
-        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds. Processes that are
-        late go on."""
+        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds. Late processes keep
+        running."""
         for one in self.instances:
             one.stop()
         with suppress(WaitTimeout):

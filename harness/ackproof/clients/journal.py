@@ -66,7 +66,7 @@ ROW: Final = np.dtype(
         ("intact", "=i8"),
     ]
 )
-"""Type of a row of a reader's journal, as the text of this module defines the row."""
+"""Type of a row of a reader's journal (`reads-<index>.rows`, which the text of this module describes)."""
 _MAGIC: Final = b"AKPJRNL1"
 _READ_MAGIC: Final = b"AKPREAD1"
 _HEADER: Final = struct.Struct("=8sqq40x")
