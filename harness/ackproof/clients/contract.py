@@ -39,7 +39,7 @@ FLUSH_S: Final = 1.0
 """Seconds after which a reader closes a part of its ledger."""
 SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
-"""In a producer's folder: begin, commit and end of each transaction (README.md)."""
+"""File in a producer's folder: begin, commit and end of each transaction (README.md)."""
 CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
 """Environment variable with the file descriptor of the control pipe (`channel`)."""
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"

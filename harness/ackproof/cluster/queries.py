@@ -75,7 +75,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The metadata quorum as its leader (the active controller) sees it. `leader`: id; `epoch`: leader epoch."""
+    """The metadata quorum, as its leader with node id `leader` sees it. `high_watermark`: that of the metadata log."""
 
     leader: int
     epoch: int

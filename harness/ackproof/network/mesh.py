@@ -116,8 +116,8 @@ class Imposed(NamedTuple):
 
 class Mesh(Protocol):
     """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. `probe`, `closing` and
-    `traffic` observe a link independently of these: they ask the kernel, and take the link's addresses from the nodes'
-    own files."""
+    `traffic` are independent of `impose`: they ask the kernel, and take the link's addresses from the nodes' own
+    files."""
 
     def links(self) -> frozenset[Link]:
         """Return the links on which `impose` can put an effect."""

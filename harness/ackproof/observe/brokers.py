@@ -62,8 +62,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas of each partition, from the latest answer of any viewer."""
         self._from: dict[tuple[int, TopicPartition], int] = {}
-        """Start offset of each broker's next Fetch: the last offset below the high watermark that it
-        returned. After an error it is the log start offset that it returned."""
+        """Start offset of each broker's next Fetch: the last offset below the high watermark of the previous answer,
+        but at least its log start offset. After an error it is the log start offset of that answer."""
 
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,8 @@ class BreachKind(StrEnum):
     UNFLUSHED = "unflushed"
     """Records were sent before their attempts were printed."""
     UNTOLD = "untold"
-    """Records were committed past, or are in the topic, and were not reported as delivered."""
+    """A reader did not report a record of its topic as delivered, or a service did not report a record below its
+    committed offset."""
     COMMIT = "commit"
     """The group has other committed offsets than those that were printed."""
     STOP = "stop"

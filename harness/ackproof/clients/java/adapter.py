@@ -326,7 +326,7 @@ def output_config(bootstrap: str, client: str, transactional_id: str = "") -> di
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return why the Java client refuses a configuration, None if no check finds a reason. It starts no JVM.
+    """Return why the Java client refuses a configuration, None if no check finds a reason. No JVM is started.
 
     The checks: names, whole numbers, booleans, and whether a producer's delivery time-out is long enough. The Java
     client itself ignores an unknown setting; here it is refused, as librdkafka does.

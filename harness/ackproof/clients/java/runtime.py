@@ -1,7 +1,7 @@
 """What a Java client needs to run: Java, its class path in the cache, and a class-data archive that is made once.
 
 The class path is the jar of this folder and five jars of a Kafka release: kafka-clients, its logging interface and its
-codecs. They are those that `provision.jars` keeps for brokers, so a release that runs already needs no download.
+codecs. `provision.jars` keeps these five for brokers too, so a release that runs already needs no download.
 """
 
 from __future__ import annotations

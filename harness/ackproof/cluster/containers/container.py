@@ -1,4 +1,7 @@
-"""One container of a node, which is made once and started again after each end, the process in it, and its code."""
+"""A node's container, the process in it, and Byteman's agent in that process.
+
+The container is made once, and started again after each end of the process.
+"""
 
 from __future__ import annotations
 
