@@ -135,7 +135,7 @@ class HeldFrame:
     copy: Callable[[], bytes]
     """Return the whole frame; b'' if it has not arrived completely."""
     abandoned: Callable[[], bool]
-    """Return True if the client has hung up; the connection has then been reset, and the frame is never passed on."""
+    """Return True if the client has hung up: the call then resets the connection, and the frame is never passed on."""
 
 
 @dataclass
