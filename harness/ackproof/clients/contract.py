@@ -114,8 +114,11 @@ class ClientAdapter(Protocol):
 
     def member_command(self, settings: GroupSettings, path: Path) -> list[str]:
         """Return the command line of a member of a consumer or share group with these settings, which are in the file
-        `path`. It prints events on standard output (docs/clients.md; `answered` for a share group), and takes `stop` on
-        standard input. Raises `BadInput` if the library has no such members."""
+        `path`.
+
+        The member prints events on standard output (docs/clients.md; `answered` for a share group), and takes `stop` on
+        standard input. Raises `BadInput` if the library has no such members.
+        """
 
     def member_config(
         self, spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""

@@ -55,7 +55,7 @@ class Handle:
     fenced: str = ""
     started_ns: int = 0
     translation: Translation | None = None
-    """Of a user's program: translates its lines into the journal. None for a client of a library."""
+    """Translator of a user's program's lines into the journal; None for a client of a library."""
     status: int | None = None
     """Exit status of the process once it has ended (negative: the signal that ended it); None before."""
     _copied: int = 0

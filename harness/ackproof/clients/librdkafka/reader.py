@@ -104,8 +104,8 @@ class ReaderProcess:
         partition, offset) of each partition."""
         self.give_up_at = math.inf
         self.due: tuple[int, list[tuple[str, int, int]]] | None = None
-        """The next commit, None if none is due: how many buffers must be in the ledger first, and the offsets as
-        above."""
+        """The next commit, None if none is due: how many buffers must be in the ledger first, and (topic, partition,
+        offset) of each partition."""
         callbacks = {"error_cb": show_error, "on_commit": self._on_commit}
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 
