@@ -119,7 +119,7 @@ def size_text(size: int) -> str:
 
 
 def parse_rate(text: str) -> float | None:
-    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError
+    """Return the records per second of a text such as 5000/s or 60/min; None for `full` (full speed). Raises ValueError
     for any other text, for 0, and above 10⁹ per second."""
     if text == "full":
         return None

@@ -238,7 +238,8 @@ def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
 
 @dataclass
 class _Numbers:
-    """Checks the numbers of attempts or of commits: they count 0, 1, 2, …, and each number has at most one outcome."""
+    """Checks the numbers of attempts or of commits: they count 0, 1, 2, …, and each number has at most one outcome.
+    `asked`: the event that begins a number. `next`: the next number. `open`: numbers without an outcome."""
 
     asked: EventName
     next: int = 0
