@@ -83,7 +83,7 @@ _ROWS: Final = pa.schema(
 )
 """Fields of the events `delivered` and `processed`, which Arrow parses together. Other events are parsed one by one."""
 _BLOCK: Final = 1 << 24
-"""Bytes that Arrow parses at once; a line must fit in."""
+"""Number of bytes that Arrow parses at once. No line may be longer."""
 _MEMBERSHIP: Final = frozenset(MembershipEvent)
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 _Event: TypeAlias = Mapping[str, Any]
