@@ -80,8 +80,8 @@ _GOING: Final = "marked for deletion"
 """Text of Kafka's refusal, in ZooKeeper mode, to create a topic whose deletion is not complete
 (ZkAdminManager.createTopics)."""
 _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
-"""INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
-INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
+"""Error codes after which asking again does not help: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION."""
 
 
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:

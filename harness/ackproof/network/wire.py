@@ -244,7 +244,7 @@ def _remaining_s(deadline: float) -> float:
 
 _GROUPS: Final = ("admin", "consumer", "metadata", "producer", "sasl")
 _LOADING: Final = threading.RLock()
-"""Serializes imports: filters of warnings belong to the whole process."""
+"""Lock that serializes imports, because filters of warnings belong to the whole process."""
 
 
 @cache

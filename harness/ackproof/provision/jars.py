@@ -300,7 +300,8 @@ def verify(locked: Lock, directory: Path) -> None:
 
 
 _verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
-"""Verified in this process: lock digest, and name, size and time of change (ns) of every file."""
+"""Folders of jars that were verified in this process: lock digest, and name, size and time of change (ns) of every
+file."""
 
 
 def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> KafkaJars:

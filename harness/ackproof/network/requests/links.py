@@ -31,7 +31,7 @@ from ackproof.network.requests.rules import Rule, RuleCounts
 from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
-"""APIs for the control question. It uses the first of them that is not the question's own API and that the same kind
+"""APIs for the control question, which uses the first of them that is not the question's own API and that the same kind
 of connection carries."""
 
 
