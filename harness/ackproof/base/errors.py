@@ -1,4 +1,5 @@
-"""Every exception that ackproof raises on purpose."""
+"""Base class of ackproof's exceptions, and the exceptions that several packages raise. Others are defined where they
+are raised."""
 
 from __future__ import annotations
 

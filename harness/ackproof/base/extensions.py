@@ -28,14 +28,16 @@ def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller nam
 
 
 def find_packages(group: str) -> list[Path]:
-    """Return the folders of the packages that have an entry point in a group. Nothing is imported."""
+    """Return the folders of the top-level packages that have an entry point in a group, sorted by package name. Nothing
+    is imported."""
     names = {point.module.partition(".")[0] for point in entry_points(group=group)}
     specs = [find_spec(name) for name in sorted(names)]
     return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
 
 
 def load_commands() -> Iterator[Any]:
-    """Import the commands that installed packages add to the command line, sorted by name."""
+    """Yield the command objects that installed packages add to the command line, sorted by name. Each is imported when
+    the iterator reaches it."""
     return (point.load() for point in _sorted_points(COMMANDS))
 
 

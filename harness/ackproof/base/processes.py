@@ -207,7 +207,8 @@ def find_members(run_id: str, role: str) -> list[MarkedProcess]:
 
 
 def find_client(run_id: str, client_id: str) -> list[ClientProcess]:
-    """Return the living processes of a client in a run, by pid: its own, and those that it started."""
+    """Return the living processes of a client in a run, by pid: the client's own process and the processes that it
+    started. Empty if none lives."""
     return [
         ClientProcess(client_id, member.pid, member.started) for member in find_members(run_id, client_id)
     ]

@@ -19,7 +19,7 @@ FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
 """Type of validation errors whose message is shown to the user unchanged."""
 UNKNOWN: Final = "unknown"
-"""Type of validation errors for a name that is not known."""
+"""Type of the validation errors that `unknown` makes. Their context has the kind of name and the valid names."""
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -119,7 +119,7 @@ def size_text(size: int) -> str:
 
 
 def parse_rate(text: str) -> float | None:
-    """Return the records per second of a text such as 5000/s; None for `full` (full speed). Raises ValueError
+    """Return the records per second of a text such as 5000/s or 60/min; None for `full` (full speed). Raises ValueError
     for any other text, for 0, and above 10⁹ per second."""
     if text == "full":
         return None

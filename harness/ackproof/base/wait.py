@@ -1,4 +1,5 @@
-"""`wait_until`, which looks again and again until a state occurs, and context managers for interrupts."""
+"""`wait_until`, the only function that waits for a state, and context managers that convert or delay Ctrl-C and
+SIGTERM."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ class Events:
 
 
 class ClientState(IntEnum):
-    """State of a client: the first word of its counters file."""
+    """State of a client, in the first word of its counters file. READY: the client library runs. STOPPING: the client
+    is closing. CLOSED: all its rows are written."""
 
     STARTING = 0
     READY = 1
@@ -102,21 +103,21 @@ class _Word:
 
 
 class SharedCounters:
-    """Counters of one client in a mapped file: written by the client, read by the harness at any time.
+    """Counters of one client in the mapped file `path`: written by the client, read by the harness at any time.
 
-    The file holds `HEAD` 64-bit words of state, then one counter per partition, in the order of the settings: records
-    acknowledged to a producer, records read by a reader. Each word is stored whole, so a reader of the file sees an old
-    or a new value and needs no lock. `create` makes the file, all zero.
+    The file holds `HEAD` 64-bit words of state, then one counter for each of the `places` partitions, in the order of
+    the settings: records acknowledged to a producer, records read by a reader. Each word is stored whole, so a reader
+    of the file sees an old or a new value and needs no lock. `create`: True to create the file, with zeros.
     """
 
     stage = _Word(0)
     """The client's `ClientState`, as a number."""
     sent = _Word(1)
-    """Produce calls of a producer that were accepted or refused."""
+    """Number of produce calls of a producer that its library accepted or refused."""
     failed = _Word(2)
-    """Attempts of a producer that are known to have failed."""
+    """Number of attempts of a producer that are known to have failed."""
     indeterminate = _Word(3)
-    """Attempts of a producer whose report leaves the outcome open. Attempts without a report do not count."""
+    """Number of attempts of a producer whose report leaves the outcome open. Attempts without a report do not count."""
 
     def __init__(self, path: Path, places: int, *, create: bool = False) -> None:
         size = (HEAD + places) * 8

@@ -28,9 +28,10 @@ Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 EXIT_CLEAN: Final = 0
 EXIT_RESET: Final = 3
-"""A producer met a fatal error of its library and closed cleanly. The harness starts another producer for it."""
+"""Exit status of a producer that closed cleanly because its library's client could not be used any more: after a fatal
+error, or a transaction that could not be begun or ended. The harness starts another producer for it."""
 EXIT_ORPHAN: Final = 4
-"""The harness is gone. The client ended at once and left its journal."""
+"""Exit status of a client whose harness is gone. The client ended at once and left its journal."""
 
 CHUNK_ROWS: Final = 1 << 17
 """Rows of one part of a producer's ledger, a power of two: 4 MiB of its journal."""
@@ -38,12 +39,12 @@ FLUSH_S: Final = 1.0
 """Seconds after which a reader closes a part of its ledger."""
 SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
-"""In a producer's folder: begin, commit and end of each transaction (README.md)."""
+"""File in a producer's folder: begin, commit and end of each transaction (README.md)."""
 CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
 """Environment variable with the file descriptor of the control pipe (`channel`)."""
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
-"""Environment variable with a file descriptor. It has library settings with secrets, as the adapter writes them
-(`ClientAdapter.security_text`); no file may hold these.
+"""Environment variable with the file descriptor from which a client reads library settings with secrets, as the adapter
+writes them (`ClientAdapter.security_text`). No file may hold these settings.
 """
 
 
@@ -113,8 +114,11 @@ class ClientAdapter(Protocol):
 
     def member_command(self, settings: GroupSettings, path: Path) -> list[str]:
         """Return the command line of a member of a consumer or share group with these settings, which are in the file
-        `path`. It prints events on standard output (docs/clients.md; `answered` for a share group), and takes `stop` on
-        standard input. Raises `BadInput` if the library has no such members."""
+        `path`.
+
+        The member prints events on standard output (docs/clients.md; `answered` for a share group), and takes `stop` on
+        standard input. Raises `BadInput` if the library has no such members.
+        """
 
     def member_config(
         self, spec: GroupSpec, bootstrap: str, client: str, group: str, instance: str = ""
@@ -243,7 +247,7 @@ class ProducerSettings(ClientSettings):
     chunk_rows: int
     """Rows of a part of the ledger."""
     transaction_size: int = 0
-    """Records of a transaction; 0: no transactions."""
+    """Number of records in a transaction; 0: no transactions."""
     abort_share: float = 0.0
     """Share of the transactions that are aborted on purpose."""
     on_demand: bool = False
@@ -317,14 +321,14 @@ class GroupSettings(ClientSettings):
     """Number N of the client `gN` or `hN`."""
     topics: Sequence[str]
     record_s: float
-    """Seconds that it takes to process each record."""
+    """Seconds that the member takes to process each record."""
     instance: str = ""
-    """Its group.instance.id; '' for a dynamic member."""
+    """The member's group.instance.id; '' for a dynamic member."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings(GroupSettings):
-    """Settings of one member of a share group (`experiment.group.ShareGroupSpec`)."""
+    """Settings of one member of a share group. Fields without a text are those of `experiment.group.ShareGroupSpec`."""
 
     release_every: int
     releases: int
@@ -341,17 +345,17 @@ class MemberSettings(GroupSettings):
     cooperative: bool
     """True if the protocol changes assignments incrementally: KIP-848, or a cooperative assignor."""
     commit: str
-    """When it commits: before, after, timed, auto, transaction."""
+    """When the member commits (`experiment.group.GroupSpec.commit`): before, after, timed, auto, transaction."""
     commit_s: float
     """Interval of timed commits in seconds."""
     group_metadata: bool
-    """False: transactions name neither member nor generation."""
+    """True if transactions name member and generation (KIP-447), False if they name neither."""
     output: str
-    """Topic to which it copies each record that it processes; '' for none."""
+    """Topic to which the member copies each record that it processes; '' for none."""
     output_config: dict[str, ConfigValue]
-    """Configuration of the producer of its output; empty without an output."""
+    """Configuration of the producer that writes the member's output; empty without an output."""
     start: str
-    """Where a partition without a committed offset begins: earliest, latest, or committed (it fails)."""
+    """Where a partition without a committed offset begins: earliest, latest, or committed (the member fails)."""
     reset: str
-    """Where it goes on if its position is not in the log: earliest, latest, or error (it fails)."""
+    """Where the member goes on if its position is not in the log: earliest, latest, or error (the member fails)."""
     batch: int

@@ -101,12 +101,12 @@ class JournalConverter:
 
 
 def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[str]]:
-    """Turn the journals that clients left into parts of their ledgers. `client`: only of this one; None: of all. They
-    must not run any more.
+    """Turn the journals that clients left into parts of their ledgers. `client`: the only client whose journal is
+    turned; None: all clients. These clients must not run any more.
 
-    Return the parts that were written, and a text for each file that could not be read: it stays where it is. The call
-    can be repeated, also after it was itself killed: a part has the number of its chunk, so none is written twice.
-    Raises OSError if a part cannot be written.
+    Return the parts that were written, and a text for each file that could not be read: the file stays where it is. The
+    call can be repeated, also after its process was killed: a part has the number of its chunk, so none is written
+    twice. Raises OSError if a part cannot be written.
     """
     from ackproof.rundir.ledger import remove_unfinished
 

@@ -52,7 +52,7 @@ class End:
 
     @property
     def is_known(self) -> bool:
-        """True if there is a leader and it answered every question."""
+        """True if the partition has a leader, which answered every request."""
         numbers = (self.leader, self.epoch, self.start, self.high_watermark, self.last_stable, self.log_end)
         return min(numbers) >= 0
 
@@ -117,7 +117,7 @@ class _Watch:
     """State of one partition over several requests of the final read to its leader.
 
     `end`: the last answer. `since_s`: monotonic seconds since when the partition is at rest; 0: it is not. `settled`:
-    True once that has lasted `REST_S`. `unrest`: why it is not settled; '' if it is.
+    True once the partition has been at rest for `REST_S`. `unrest`: why it is not settled; '' if it is.
     """
 
     end: End | None = None
@@ -146,8 +146,8 @@ def _changed(before: End, after: End) -> bool:
 
 
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
-"""Function that reads each partition from its start to its end offset, at read_uncommitted. Both are in order of the
-partitions."""
+"""Function that reads each partition at read_uncommitted. Arguments: the start offsets and the end offsets, both in the
+order of the partitions."""
 
 
 def final_read(
@@ -303,8 +303,8 @@ def _goal(watch: _Watch, *, past_stable: bool = False) -> int:
     """Return the offset before which the read of a partition ends: its last stable offset, which is the log end at
     rest. 0 if its leader never answered.
 
-    `past_stable`: the high watermark instead, for a read_uncommitted read where a transaction holds the last stable
-    offset back.
+    `past_stable`: True to return the high watermark instead, for a read_uncommitted read where a transaction holds the
+    last stable offset back.
     """
     if watch.end is None:
         return 0

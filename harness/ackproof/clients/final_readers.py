@@ -127,8 +127,8 @@ def _processes(sizes: Sequence[int], readers: int) -> int:
     """Return the number of processes for each of `readers` concurrent readers: at least 1. `sizes`: number of records
     of each partition.
 
-    It is at most the reader's share of the processors, and the number of partitions with records. Several processes get
-    at least `_WORTH_A_PROCESS` records each on average.
+    The number is at most the reader's share of the processors, and at most the number of partitions with records.
+    Several processes get at least `_WORTH_A_PROCESS` records each on average.
     """
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores // readers, sum(sizes) // _WORTH_A_PROCESS, sum(size > 0 for size in sizes)))

@@ -52,9 +52,9 @@ REFUSED: Final = frozenset(
     }
 )
 """Errors of a commit that a coordinator throws before it appends anything (OffsetMetadataManager.validateOffsetCommit,
-GroupCoordinatorService.commitOffsets), by their names in Kafka. NOT_COORDINATOR is none: a coordinator that resigns
-fails commits with it that wait for replication (CoordinatorRuntime). COMMIT_FAILED is the Java consumer's
-CommitFailedException, which stands for those of member and generation."""
+GroupCoordinatorService.commitOffsets), by their names in Kafka. NOT_COORDINATOR is not among them: a coordinator that
+resigns answers with it to commits that wait for replication (CoordinatorRuntime). COMMIT_FAILED is the Java consumer's
+CommitFailedException, which stands for errors of member and generation."""
 _SHARE_REFUSED: Final = frozenset(
     {
         "INVALID_RECORD_STATE",
@@ -81,9 +81,9 @@ _ROWS: Final = pa.schema(
         ("id", pa.list_(pa.int64())),
     ]
 )
-"""Fields of the events that come once for each record. The others are parsed one by one."""
+"""Fields of the events `delivered` and `processed`, which Arrow parses together. Other events are parsed one by one."""
 _BLOCK: Final = 1 << 24
-"""Bytes that Arrow parses at once; a line must fit in."""
+"""Number of bytes that Arrow parses at once. No line may be longer."""
 _MEMBERSHIP: Final = frozenset(MembershipEvent)
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 _Event: TypeAlias = Mapping[str, Any]
@@ -247,8 +247,8 @@ def _commits(
     """Yield the rows of `COMMITS`, one for each partition of each commit.
 
     `result` is ACCEPTED after an answer without error. It is REFUSED after an error that shows that nothing was
-    committed: one in `REFUSED` or, in a transaction, one after which it was aborted. It is UNKNOWN after any other
-    error, and without an answer.
+    committed: an error in `REFUSED` or, in a transaction, an error after which the transaction was aborted. It is
+    UNKNOWN after any other error, and without an answer.
     """
     answered = (EventName.COMMITTED, EventName.ENDED)
     answers = {event["n"]: event for event in events if event["e"] in answered}

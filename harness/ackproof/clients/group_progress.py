@@ -24,7 +24,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import ShareGroupEnd
 
 ASK_S: Final = 2.0
-"""Seconds that a look may wait for the group's coordinator."""
+"""Longest wait in seconds for a coordinator's answer when the progress of a group is checked."""
 _QUIET_S: Final = 5.0
 """Seconds, after the time of a batch, within which a member resets a position that is not in the log."""
 _GOAL_S: Final = 15.0
@@ -69,7 +69,7 @@ class _Progress:
 class GroupProgress(_Progress):
     """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
     grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the last answer.
-    `caught_up`: True if no record was left to commit past then."""
+    `caught_up`: True if the group had then no record left to commit past."""
 
     caught_up: bool = False
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class GroupProgress(_Progress):
         return self.spec.workload.groups[self.name]
 
     def look(self, runs: bool) -> None:
-        """Ask for the committed offsets, unless the wait for the group is over. `runs`: whether the group still has
+        """Ask for the committed offsets, unless the wait for the group is over. `runs`: True if the group still has
         members. The wait is over once the group has caught up, after its `settle` seconds, or without members."""
         if self.over:
             return
@@ -201,8 +201,9 @@ class ShareProgress(_Progress):
         return self.spec.workload.share_groups[self.name]
 
     def look(self, runs: bool) -> None:
-        """Check whether members still print events, unless the wait for the group is over. `runs`: whether it still has
-        members. The wait is over once the group is at rest, after its `settle` seconds, or without members."""
+        """Check whether members still print events, unless the wait for the group is over. `runs`: True if the group
+        still has members. The wait is over once the group is at rest, after its `settle` seconds, or without
+        members."""
         if self.over:
             return
         now, size = time.monotonic(), self.printed_bytes()

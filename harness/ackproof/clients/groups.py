@@ -62,7 +62,7 @@ class _Member:
     settings: GroupSettings
     client: Client
     ended: bool = False
-    """True once its end is in the timeline."""
+    """True once the timeline has the end of the member's process."""
 
 
 class Groups(Instances):

@@ -46,8 +46,8 @@ def start_process(
     what: str,
     hidden: str | None,
 ) -> tuple[Child, int]:
-    """Start a process of a run, with its output in `folder`. Return it, and the descriptor of the writing end of its
-    control pipe. Once that descriptor is closed, the process reads end of file: the harness is gone.
+    """Start a process of a run, with its output in `folder`. Return the process, and the descriptor of the writing end
+    of its control pipe. Once that descriptor is closed, the process reads end of file: the harness is gone.
 
     `prints`: True if the process prints events; its standard input is then the control pipe. Otherwise `CONTROL_FD` has
     the pipe's descriptor. `hidden`: secret text that the process can read from the descriptor in `HIDDEN_FD`. `what`:
@@ -102,7 +102,7 @@ class Instance:
     tells: bool
     asked: bool = False
     killed: bool = False
-    """True once a fault killed it."""
+    """True once a fault killed the process."""
     successor: str | None = None
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Instance:
 
     @property
     def last_words(self) -> str:
-        """The last characters of the process's standard error."""
+        """The last characters of the process's standard error, at most `LAST_WORDS`; '' if it wrote none."""
         return end_of_output(self.folder, LAST_WORDS)
 
     def outcome(self) -> dict[str, Any]:
@@ -199,8 +199,8 @@ class Instances:
         return instance
 
     def start_instance(self, after: Instance | None = None) -> Instance:
-        """Start one more process, and return it. `after`: the process that it replaces; None: none. Subclasses
-        implement it."""
+        """Start one more process, and return it. `after`: the process that it replaces; None: it replaces no process.
+        Subclasses implement this method."""
         raise NotImplementedError
 
     def dead(self) -> Iterator[Instance]:
@@ -210,7 +210,8 @@ class Instances:
                 yield one
 
     def stop_all(self, timeout_s: float) -> None:
-        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds."""
+        """Ask all processes to stop, and wait until they have ended, at most `timeout_s` seconds. Late processes keep
+        running."""
         for one in self.instances:
             one.stop()
         with suppress(WaitTimeout):

@@ -66,13 +66,13 @@ ROW: Final = np.dtype(
         ("intact", "=i8"),
     ]
 )
-"""A row of a reader's journal."""
+"""Type of a row of a reader's journal (`reads-<index>.rows`, which the text of this module describes)."""
 _MAGIC: Final = b"AKPJRNL1"
 _READ_MAGIC: Final = b"AKPREAD1"
 _HEADER: Final = struct.Struct("=8sqq40x")
 CHUNKS: Final = "chunk-"
 READS: Final = "reads-"
-"""Beginning of the names of a producer's chunks, and of a reader's."""
+"""Beginnings of the names of journal files: `CHUNKS` for a producer, `READS` for a reader."""
 
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5

@@ -55,15 +55,15 @@ class Handle:
     fenced: str = ""
     started_ns: int = 0
     translation: Translation | None = None
-    """Of a user's program: translates its lines into the journal. None for a client of a library."""
+    """Translator of a user's program's lines into the journal; None for a client of a library."""
     status: int | None = None
     """Exit status of the process once it has ended (negative: the signal that ended it); None before."""
     _copied: int = 0
-    """Number of bytes of its events file that are copied into the timeline."""
+    """Number of bytes of the client's events file that are in the timeline already."""
 
     def count(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of records acknowledged (producer) or read (reader) so far. `topic` None: of all
-        topics. `partition` None: of all its partitions.
+        """Return the number of records acknowledged (producer) or read (reader) so far. `topic` None: of all topics,
+        whatever `partition` is. `partition` None: of all partitions of the topic.
         """
         if topic is None:
             return self.counters.total()
@@ -129,7 +129,7 @@ class Handle:
             )
 
     def tail(self) -> str:
-        """Return the last characters of the client's output; '' if it wrote none."""
+        """Return the last characters of the client's output, at most 2,000; '' if it wrote none."""
         return end_of_output(self.folder, _TAIL)
 
     def ask_to_stop(self) -> None:

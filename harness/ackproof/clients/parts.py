@@ -153,13 +153,12 @@ class FreeMemory:
     """Gives memory that was freed, but that malloc and Arrow's pool keep, back to the kernel. The thread that writes
     parts calls it.
 
-    While a leader is gone, tens of thousands of records wait in the library and become one large part. glibc and
-    Arrow's pool keep most of that memory after it is freed.
+    The constructor also sets glibc's M_MMAP_THRESHOLD to 64 KiB for the whole process: each larger block is mapped
+    separately, and unmapped when it is freed.
 
-    The constructor also sets glibc's M_MMAP_THRESHOLD to 64 KiB for the process: a larger block is mapped separately,
-    and unmapped when it is freed. By default glibc raises this threshold to the size of each such block that
-    is freed (mallopt(3)). Later blocks then come from arenas, where free memory lies between used memory: a reader grew
-    from 7 to 25 MiB within 14 minutes.
+    Reason: while a leader is gone, tens of thousands of records wait in the library and become one large part. By
+    default glibc raises that threshold to the size of each such block that is freed (mallopt(3)). It takes later blocks
+    from arenas, where free memory lies between used memory: a reader grew from 7 to 25 MiB within 14 minutes.
     """
 
     def __init__(self, every_s: float = _GIVE_BACK_EVERY_S) -> None:

@@ -26,8 +26,9 @@ def describe_clients(spec: ExperimentSpec) -> dict[str, str]:
     for `environment` of `case.json`. Keys: `client of producers`, `client of readers`, `client of group NAME`. Without
     live readers, their key is missing; share groups have none.
 
-    It makes the libraries ready: a Java client's jars and class-data archive are in the cache before the load begins.
-    Raises what the adapter's `installed_library` raises: for Java `BadInput`, `ProvisionFailed`, `AckproofError`.
+    The function also makes the libraries ready: a Java client's jars and class-data archive are in the cache before the
+    load begins. Raises what the adapter's `installed_library` raises: for Java `BadInput`, `ProvisionFailed`,
+    `AckproofError`.
     """
     sides = {"client of producers": spec.workload.producers.client}
     if spec.workload.consumers.live:

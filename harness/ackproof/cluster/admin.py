@@ -61,7 +61,8 @@ class Owner:
 
 @dataclass(frozen=True)
 class Reassignment:
-    """A reassignment in progress: all replicas now, and those being added and removed."""
+    """A reassignment in progress, as broker ids: all replicas now (`replicas`), and the replicas being added and
+    removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]

@@ -50,8 +50,8 @@ _OPTIONAL: Final = (
 
 
 def describe_means(need: Need, *, containers: bool = False) -> str:
-    """Return in words the tool or right by which this machine meets a need, such as the path of nft; '' if the need
-    requires none, or only jars, which are fetched later. A need is a preparation that faults require.
+    """Return in words the tool or right by which this machine meets a need (a preparation that faults require), such as
+    the path of nft. Return '' if there is nothing to name, as for jars, which are fetched later.
 
     `containers`: True if the nodes are containers. Raises `BadInput` if the machine cannot meet the need. A missing
     Toxiproxy is not built. For `Need.DISKS` the first call mounts a file system as a trial.

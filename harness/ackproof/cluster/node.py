@@ -40,18 +40,18 @@ class NodeFiles:
         self.folder = folder
         self.properties = folder / "server.properties"
         self.hosts = folder / "hosts"
-        """The hosts file of its JVM."""
+        """The hosts file of the node's JVM."""
         self.clock = folder / "clock"
-        """The offset of its wall clock."""
+        """The offset that the node's JVM adds to its wall clock."""
         self.clock_library = folder / "libclock.so"
-        """The clock library, for a container."""
+        """The clock library; only in the folder of a container."""
         self.exporter = folder / "exporter.yaml"
-        """The configuration of its metrics exporter, if it has one."""
+        """The configuration of the node's metrics exporter, if the node has one."""
         self.rules = folder / "rules.btm"
-        """The Byteman rules that it loads, if its Kafka has some."""
+        """The Byteman rules that the node's JVM loads, if its Kafka has some."""
         self.log = folder / "server.log"
         self.stdout = folder / "stdout.log"
-        """The output of its JVM: usually nothing."""
+        """Standard output and standard error of the node's JVM: usually empty."""
         self.data = folder / "data"
 
 
@@ -86,7 +86,7 @@ class ProcessNode:
     _expected_status: int | None = field(default=None, init=False)
     """Exit status that counts as an expected end; None for no particular status."""
     _end_reported: threading.Event = field(default_factory=threading.Event, init=False)
-    """Set once the end of its last process was reported."""
+    """Set once the end of the node's last process was reported."""
 
     def __post_init__(self) -> None:
         self._end_reported.set()
@@ -196,7 +196,7 @@ class ProcessNode:
 
 
 def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """Send SIGTERM to all nodes. Return the ids of those that still run after `timeout_s` seconds."""
+    """Send SIGTERM to all nodes. Return the ids of the nodes that still run after `timeout_s` seconds."""
     for node in nodes:
         node.terminate()
     try:

@@ -50,9 +50,9 @@ FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its
 class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
     """A cluster that ackproof starts itself; a backend implements the abstract methods.
 
-    `nodes_dir` gets a folder per node, `on_event` each start and end of a node and end of a proxy, on any thread. `tag`
-    marks its processes. Without `installed`, `start` finds or makes the installation and reports to `progress`.
-    `needs`: preparations that faults require. Raises `BadInput` for invalid settings.
+    `nodes_dir` gets a folder per node. `on_event` is called, on any thread, with starts and ends of nodes and ends of
+    proxies. `tag` marks its processes. Without `installed`, `start` finds or makes the installation and reports to
+    `progress`. `needs`: preparations that faults require. Raises `BadInput` for invalid settings.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []
         self._builds: dict[int, Installation] = {}
-        """Installations of nodes that run another Kafka than the cluster."""
+        """Installations, by node id, of nodes that run another Kafka than the cluster."""
         self._jars: frozenset[Path] = frozenset()  # of every other Kafka that a node ran
         self._watcher: Watcher | None = None
         self._ending = False

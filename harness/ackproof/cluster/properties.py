@@ -45,8 +45,8 @@ def check_settings(spec: ClusterSpec) -> None:
 def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     """Return all settings of a node or ZooKeeper server. Raises `BadInput` for a setting that a node cannot have.
 
-    `data`: the folder of its logs, relative to its working folder. An absolute path would not do: Kafka splits
-    paths at commas, and the folder name of a case contains commas.
+    `data`: the node's data folder, relative to its working folder. An absolute path would not do: Kafka splits paths at
+    commas, and the folder name of a case contains commas.
     """
     check_settings(layout.spec)
     wanted = configured(layout.spec, node_id)
@@ -54,7 +54,8 @@ def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
 
 
 def render(values: Mapping[str, str]) -> str:
-    """Return the text of a .properties file (java.util.Properties)."""
+    """Return the text of a .properties file with these settings, escaped so that java.util.Properties reads them
+    back."""
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
 
 

@@ -32,11 +32,11 @@ class NodeState(StrEnum):
     """State of a node's process, as the operating system knows it."""
 
     RUNNING = "running"
-    """It has a process, and not all of its threads are stopped."""
+    """The node has a process, and not all threads of the process are stopped."""
     STOPPED = "stopped"
-    """All its threads are stopped (SIGSTOP), or its container is frozen."""
+    """All threads of the node's process are stopped (SIGSTOP), or its container is frozen."""
     GONE = "gone"
-    """There is no process: it was never started, or has ended."""
+    """The node has no process: it was never started, or its process has ended."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ ANSWERS_WITHIN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in the metadata of a broker or ZooKeeper. `leader` -1: it has none. `eligible`: its ELR (KIP-966),
-    empty if ELRs are off or the server does not report them."""
+    """A partition in the metadata of a broker or ZooKeeper. `leader` -1: no leader. `eligible`: the partition's ELR
+    (KIP-966), empty if ELRs are off or the server does not report them."""
 
     topic: str
     partition: int
@@ -75,7 +75,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The metadata quorum as its leader (the active controller) sees it."""
+    """The metadata quorum, as its leader with node id `leader` sees it. `high_watermark`: that of the metadata log."""
 
     leader: int
     epoch: int
@@ -197,7 +197,7 @@ def read_high_watermark(response: Any) -> int | None:  # noqa: ANN401
 
 def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset[int]:
     """Return the registered, unfenced brokers according to the connected broker. `timeout_s` None: the connection's
-    time limit. Raises `WireError` if it gives no usable answer."""
+    time limit. Raises `WireError` without a usable answer."""
     return read_brokers(connection.ask(ask_brokers(), timeout_s=timeout_s))
 
 
@@ -337,7 +337,7 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:
-    """Return the quorum's leader as this controller knows it, -1 for none. Raises `WireError` if it does not answer."""
+    """Return the quorum's leader as this controller knows it; -1: none. Raises `WireError` without a usable answer."""
     response = controller.ask(Question("DescribeCluster", 1, endpoint_type=2), timeout_s=timeout_s)
     check("DescribeCluster", response.error_code, response.error_message)
     return int(response.controller_id)
@@ -346,7 +346,7 @@ def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int
 def create_topics(
     connection: Connection, topics: Mapping[str, TopicSpec], timeout_s: float
 ) -> dict[str, Refused]:
-    """Create topics in `timeout_s` seconds; return the refused ones, with reasons. Raises `Unreachable` on silence."""
+    """Create topics; return the refused ones by name, with Kafka's error. Raises `Unreachable` without an answer."""
     rows = [
         (
             name,

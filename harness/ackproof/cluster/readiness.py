@@ -60,8 +60,8 @@ class Readiness:
 
 
 def give_head_start(controllers: Sequence[ProcessNode]) -> None:
-    """Wait until controllers log their first line (0.3 s), before brokers compete with them for cores. Goes on silently
-    if no line appears. Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores."""
+    """Wait until each controller that lives has a log file (0.3 s), at most 1 s, before brokers compete with them for
+    cores. Brokers that find no quorum back off: waiting saves 0.1 to 0.3 s on two cores."""
     with contextlib.suppress(WaitTimeout):
         wait_until(
             lambda: all(node.files.log.exists() or not node.alive for node in controllers),
@@ -80,8 +80,8 @@ _GOING: Final = "marked for deletion"
 """Text of Kafka's refusal, in ZooKeeper mode, to create a topic whose deletion is not complete
 (ZkAdminManager.createTopics)."""
 _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
-"""INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
-INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
+"""Error codes after which asking again does not help: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION."""
 
 
 def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:

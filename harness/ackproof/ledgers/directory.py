@@ -53,8 +53,9 @@ class Rejected(Exception):
 class _ClientClosing(Enum):
     """State of a client's ledger folder by its file `_END`, in which a client that closes lists its parts.
 
-    There is no file, or the file differs from the folder or a part is unreadable, or the file matches the folder. An
-    empty file, which lists nothing, matches."""
+    NONE: there is no `_END`. BROKEN: it differs from the folder, or a part is unreadable. WHOLE: it matches the folder,
+    or it is empty: then it lists nothing.
+    """
 
     NONE = "no _END"
     BROKEN = "an _END that differs from the folder"
@@ -99,11 +100,11 @@ class Part:
 class Ledger:
     """The ledgers of one directory: all readable parts, and the reasons why the evidence is incomplete.
 
-    `producers`: numbers of producers by client, from `case.json`. `open_producers`: numbers of those without a valid
-    `_END`; if `case.json` has no number, all producers in the client's rows.
-    `keys`: keys of producers whose records have keys. `deleted`: (first row number, last row number, number of rows) of
-    each part that was deleted during the run, by ledger and client. `digests`: SHA-256 of each counted part, by its
-    path in the directory.
+    `producers`: numbers of producers by client, from `case.json`. `open_producers`: numbers of producers without a
+    valid `_END`; if `case.json` has no number for such a client, all producers in the client's rows. `keys`: keys of
+    producers whose records have keys. `deleted`: (first row number, last row number, number of rows) of each part that
+    was deleted during the run, by ledger and client. `digests`: SHA-256 of each counted part, by its path in the
+    directory.
     """
 
     directory: Path

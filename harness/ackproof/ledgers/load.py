@@ -62,7 +62,7 @@ _DERIVED = {"at_ns", "latency_ns"}
 
 
 class UnreadablePart(Exception):
-    """A file has a valid footer but unreadable data. The audit is repeated without it."""
+    """Raised for a file that has a valid footer but unreadable data. The audit is then repeated without the file."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)  # pass both, so that the exception can be pickled
@@ -71,7 +71,7 @@ class UnreadablePart(Exception):
 
 
 class UntrustedStatistics(Exception):
-    """A file whose statistics contradict its data. The text is its path."""
+    """Raised for a file whose Parquet statistics contradict its data. The text is the path of the file."""
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ PRODUCED: Schema = {
     "txn": "i8",
     "sent_ns": "i8",
 }
-"""Columns of a produce attempt. `at_ns`: time of the delivery report, or of the produce call if none came.
-`latency_ns`: from call to report; -1 if not acknowledged.
-"""
+"""Columns of a produce attempt: some of `rundir.schema.PRODUCED`, and two that are computed. `at_ns`: time of the
+delivery report, or of the produce call if none came. `latency_ns`: from call to report; -1 if not acknowledged. `txn`
+-1: no transaction."""
 _READ: Schema = {
     "reader": "i4",
     "assignment": "i4",
@@ -45,9 +45,8 @@ _READ: Schema = {
 }
 LIVE: Schema = {**_READ, "read_ns": "i8"}
 FINAL: Schema = {**_READ, "intact": "?", "astray": "?", "timestamp_ms": "i8"}
-"""Columns of a record in the final read. `astray`: its payload names another partition than the one it was
-read from.
-"""
+"""Columns of a record in the final read: some of `rundir.schema.CONSUMED`, and `astray`: True if the record's payload
+names another partition than the one from which it was read."""
 COMMITTED: Schema = {**FINAL, "read_ns": "i8"}
 """Columns of a record in the final read at read_committed."""
 

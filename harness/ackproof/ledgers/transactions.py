@@ -57,9 +57,9 @@ NO_TRANSACTIONS = TransactionFiles()
 class TransactionFates:
     """The transaction of each produced row, as arrays in the order of the rows.
 
-    `txn`: its number; negative: the row is in no transaction and counts as committed. `outcome`: a
-    `TxnOutcome`. `commit_ns`: time at which its commit was requested, in ns since the run's start; -1: never,
-    or not recorded.
+    `txn`: number of the transaction; negative: the row is in no transaction and counts as committed. `outcome`: a
+    `TxnOutcome`. `commit_ns`: time at which the commit was requested, in ns since the run's start; -1: never, or not
+    recorded.
     """
 
     txn: Ints

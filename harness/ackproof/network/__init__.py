@@ -4,8 +4,8 @@ A link `A -> B` is every connection that A opens to B, with its traffic in both 
 asking B; B may still ask A over connections of its own.
 
 Belongs here: the mesh's protocol, the proxies and packet rules by which links are broken, the proxy of single requests
-(`requests`), the witnesses that know nothing of any of them (probes, the kernel's counters), addresses and the wire
-protocol. Does not belong here: faults, and what Kafka makes of them (`faults`).
+(`requests`), witnesses that depend on no proxy and no rule (probes, the kernel's counters), addresses and the wire
+protocol. Does not belong here: faults, and their effects on Kafka (`faults`).
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Addresses:
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
     def listens(self, node_id: int) -> Address:
-        """Return the address to which broker `node_id` binds its client listener (EXTERNAL). For a process it is that
-        of `client`; a container binds an address in the cluster's own network."""
+        """Return the address to which broker `node_id` binds its client listener (EXTERNAL). A process binds the
+        address that `client` returns; a container binds an address in the cluster's own network."""
         return self.client(node_id)
 
     def link(self, viewer: int, peer: int) -> str:
@@ -158,7 +158,7 @@ class Layout:
     spec: ClusterSpec
     addresses: Addresses
     clients_by_proxy: bool = False
-    """True if clients are sent to proxies in front of the brokers."""
+    """True if brokers advertise to clients the addresses of proxies in front of them."""
 
     def advertised(self, broker: int) -> Address:
         """Return the address at which clients reach a broker: the address of its proxy if there is one, else the
@@ -304,7 +304,7 @@ def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | No
 
 def _base_ports() -> list[int]:
     """Return those of `_BASE_PORTS` whose five ports are below the range that the kernel uses for outgoing connections;
-    all of `_BASE_PORTS` if there is no such one."""
+    all of `_BASE_PORTS` if none has them there."""
     try:
         lowest = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):

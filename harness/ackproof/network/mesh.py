@@ -107,8 +107,8 @@ OF_PACKETS: Final = (Loss, DropLarge)
 
 
 class Imposed(NamedTuple):
-    """An effect in force on a link. `owner`: name of the fault that put it there, as `Mesh.impose` takes it; '' if none
-    did. `text`: what was read back."""
+    """An effect in force on a link. `owner`: name of the fault that put it there, as `Mesh.impose` takes it; '' if no
+    fault did. `text`: the effect as read back from the proxy or the kernel, in words for a message."""
 
     owner: str
     text: str
@@ -116,8 +116,8 @@ class Imposed(NamedTuple):
 
 class Mesh(Protocol):
     """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. `probe`, `closing` and
-    `traffic` observe a link independently of these: they ask the kernel, and take the link's addresses from the nodes'
-    own files."""
+    `traffic` are independent of `impose`: they ask the kernel, and take the link's addresses from the nodes' own
+    files."""
 
     def links(self) -> frozenset[Link]:
         """Return the links on which `impose` can put an effect."""

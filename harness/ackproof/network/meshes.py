@@ -360,7 +360,8 @@ class KernelMesh(ProxyMesh):
 
 
 def _toxics(owner: str, effect: Effect) -> list[Toxic]:
-    """Return the toxics of this effect, for both streams; none if it takes no toxics."""
+    """Return the toxics that make this effect, one for each stream; none for an effect that Toxiproxy makes without
+    toxics or not at all."""
     match effect:
         case BlackHole():
             kind, attributes = "timeout", {"timeout": 0}

@@ -41,10 +41,8 @@ class ProxyRoute(NamedTuple):
 
 @dataclass(frozen=True)
 class Toxic:
-    """Effect of a proxy on one of its two streams (`stream`: upstream or downstream), such as `type` latency.
-
-    Times in milliseconds, rates in 1000 bytes per second.
-    """
+    """Effect of a proxy on one of its two streams (`stream`: upstream or downstream). `type`: Toxiproxy's name of the
+    effect, such as latency. `attributes`: times in milliseconds, rates in 1000 bytes per second."""
 
     name: str
     type: str

@@ -57,9 +57,9 @@ class Access:
 
 
 KRAFT: Final = Access()
-"""A KRaft cluster on this machine: a listener accepts at once, even one whose process is paused."""
+"""Access to a KRaft cluster on this machine. Its listeners accept at once, even if the node's process is paused."""
 ZOOKEEPER: Final = Access(describes_partitions=False)
-"""A cluster in ZooKeeper mode on this machine: its brokers do not support DescribeTopicPartitions."""
+"""Access to a cluster in ZooKeeper mode on this machine. Its brokers do not support DescribeTopicPartitions."""
 
 
 class WireError(AckproofError):
@@ -81,7 +81,8 @@ class Refused(WireError):
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER; `error N` for a code N that is not
+    known."""
     name = str(getattr(kafka_python("errors").for_code(code), "message", "") or "UNKNOWN")
     return f"error {code}" if name == "UNKNOWN" and code != -1 else name
 
@@ -89,7 +90,7 @@ def error_name(code: int) -> str:
 def check(asked: str, code: int, message: str | None = None) -> None:
     """Raise `Refused` if `code` is an error code, not 0 (NONE).
 
-    `asked` (the request, in words) and `message` (the node's own, if any) go into its text.
+    `asked`: the request, in words. `message`: the node's own message, if any. Both go into the exception's text.
     """
     if code:
         raise Refused(asked, code, message)
@@ -243,7 +244,7 @@ def _remaining_s(deadline: float) -> float:
 
 _GROUPS: Final = ("admin", "consumer", "metadata", "producer", "sasl")
 _LOADING: Final = threading.RLock()
-"""Serializes imports: filters of warnings belong to the whole process."""
+"""Lock that serializes imports, because filters of warnings belong to the whole process."""
 
 
 @cache

@@ -30,7 +30,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
 _ANSWER_WITHIN_S: Final = 0.45
-"""Seconds for which a round waits for the last answer. A late answer delays the next round by at most this."""
+"""Seconds for which a round waits for the last answer. A late answer delays the next round by at most this time."""
 _MOST_BYTES: Final = 1 << 20
 _LEADER_ONLY: Final = 1
 """Value of acks in a Produce request that waits for no follower."""
@@ -62,8 +62,8 @@ class BrokerObserver(BrokerPoller[_Reply]):
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas of each partition, from the latest answer of any viewer."""
         self._from: dict[tuple[int, TopicPartition], int] = {}
-        """Start offset of each broker's next Fetch: the last offset below the high watermark that it
-        returned. After an error it is the log start offset that it returned."""
+        """Start offset of each broker's next Fetch: the last offset below the high watermark of the previous answer,
+        but at least its log start offset. After an error it is the log start offset of that answer."""
 
     def _watch(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,8 @@ def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
 
 
 def produce_question(places: Iterable[TopicPartition]) -> Question:
-    """Return a Produce request with one batch per partition. Its checksum is wrong, so no broker appends it."""
+    """Return a Produce request with one batch per partition. The checksum of each batch is wrong, so no broker appends
+    it."""
     rows = _by_topic((place, (_SPOILT,)) for place in places)
     return Question("Produce", 8, transactional_id=None, acks=_LEADER_ONLY, timeout_ms=1000, topic_data=rows)
 

@@ -47,7 +47,8 @@ _ID: Final = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class LogDir:
-    """A directory of `log.dirs` of a node. `path`: its location on this machine."""
+    """One of the directories in `log.dirs` of a node (`node`: its id). `path`: location of the directory on this
+    machine."""
 
     node: int
     path: Path

@@ -1,4 +1,5 @@
-"""Scrapes the metrics exporter of each node once a second."""
+"""Scrapes the metrics exporter of each node once a second into a Parquet file, and keeps the newest round for
+triggers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Watcher(ABC):
     implements `_watch`."""
 
     NAME: ClassVar[str]
-    """Name of the thread."""
+    """Name of the thread, such as `sampler`, as thread dumps show it."""
     DOES: ClassVar[str]
     """What the thread does, for the note of a crash: "sampling ended: …"."""
 

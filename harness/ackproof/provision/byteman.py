@@ -113,7 +113,8 @@ _WARNINGS: Final = (
         re.compile(r'^WARNING : Problem type checking rule "(?P<rule>.+)" loaded from \S+ line \d+ against '),
     ),
 )
-"""Warnings are of single overloads of a method: they count only if the rule fits no overload."""
+"""Misfit, and pattern of the checker's warning about it. A warning is about one overload of a method, so it counts only
+if the rule fits no overload."""
 
 
 def _read_problems(output: str) -> Iterator[RuleProblem]:

@@ -63,7 +63,7 @@ class KafkaJars:
     commit: str = ""
     """Git commit of a build; '' for a release, or if the jars do not say."""
     rules: Path | None = None
-    """Script of Byteman rules that every node loads."""
+    """Script of Byteman rules that every node loads; None without rules."""
 
     @property
     def directory(self) -> Path:
@@ -97,8 +97,9 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
     """Return the jars of a release: from the cache, else fetched with Maven (7 s and 45 MB the first time).
 
     The SHA-256 of every jar, also if cached, is compared with the release's list (`Lock`): 0.03 s, once per process
-    while no file changes. Raises `BadInput` (no such release), `MissingTool` without mvn or Java, `ProvisionFailed` for
-    a failed download or wrong SHA-256, `WaitTimeout` if it takes too long.
+    while no file changes. Raises `BadInput` for a release that has no list here and that no repository is known to
+    offer, `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if
+    it takes too long.
     """
     locked = lock(version)
     if locked is None and (why := not_a_version(version)) is not None:
@@ -299,7 +300,8 @@ def verify(locked: Lock, directory: Path) -> None:
 
 
 _verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
-"""Verified in this process: lock digest, and name, size and time of change (ns) of every file."""
+"""Folders of jars that were verified in this process: lock digest, and name, size and time of change (ns) of every
+file."""
 
 
 def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> KafkaJars:

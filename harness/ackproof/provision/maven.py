@@ -148,8 +148,8 @@ def _run(
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """Return the first three error messages that Maven printed, joined into one line; without any, the last
-    three lines of its output."""
+    """Return the first three error messages of Maven that name a cause, joined into one line. Without any, return the
+    last three lines of its output; `it said nothing` without output."""
     errors = [
         line.removeprefix("[ERROR]").removesuffix("-> [Help 1]").strip()
         for line in said

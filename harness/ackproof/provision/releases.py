@@ -53,8 +53,8 @@ def compute_digest(files: Mapping[str, str]) -> str:
 
 
 def lock(version: str) -> Lock | None:
-    """Return the lock file of ackproof for this Kafka version: the SHA-256 of its jars. None: this version has no lock.
-    Raises `BadInput` if the file is damaged."""
+    """Return the lock that ackproof ships for this Kafka version. None if there is none, or if the text is no version.
+    Raises `BadInput` if the lock's file is damaged."""
     file = LOCKS / f"kafka-{version}.lock"
     return read_lock(version, file) if not_a_version(version) is None and file.is_file() else None
 
@@ -82,8 +82,8 @@ def list_offered_releases() -> list[str]:
 
 
 def find_newest_release() -> str:
-    """Return the newest release that Maven's repositories offer. Raises `BadInput` if none answers in time,
-    `MissingTool` without mvn or Java."""
+    """Return the newest release that Maven's repositories offer. Raises `BadInput` if Maven fails or no repository
+    answers in time, `MissingTool` without mvn or Java."""
     try:
         return list_offered_releases()[-1]
     except (ProvisionFailed, WaitTimeout) as error:
@@ -94,8 +94,8 @@ def find_newest_release() -> str:
 
 
 def require_offered(version: str) -> None:
-    """Raise `BadInput` with the nearest versions if no repository offers this release, or if no repository
-    answers in time. Raises `MissingTool` without mvn or Java."""
+    """Raise `BadInput` with the nearest versions if no repository offers this release, if Maven fails, or if no
+    repository answers in time. Raises `MissingTool` without mvn or Java."""
     try:
         there = list_offered_releases()
     except (ProvisionFailed, WaitTimeout) as error:

@@ -201,7 +201,7 @@ def clock_library() -> Path:
     """Return the clock library for LD_PRELOAD; compile it into the cache if it is missing.
 
     libfaketime is not used: it takes over timed waits too, and JVM threads that wait for each other take minutes
-    instead of milliseconds. Raises `MissingTool` without a C compiler, `ProvisionFailed` if it cannot compile it.
+    instead of milliseconds. Raises `MissingTool` without a C compiler, `ProvisionFailed` if the compiler fails.
     """
     made = cache_root() / "clock" / f"{hashlib.sha256(_CLOCK_SOURCE.read_bytes()).hexdigest()[:12]}.so"
     if made.exists():
@@ -227,8 +227,8 @@ INSTALL_NFT: Final = "apt-get install nftables"
 
 
 def find_nft() -> Path:
-    """Return the path of the program nft. Raises `MissingTool` if it is not installed, `BadInput` if this user may not
-    use it."""
+    """Return the path of the program nft. Raises `BadInput` if this user is not root, `MissingTool` if nft is not
+    installed."""
     if os.geteuid() != 0:
         raise BadInput(
             "lost and dropped packets are not possible without root: a TCP proxy sees no packets, and the "

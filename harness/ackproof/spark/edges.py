@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 class RddEdge:
     """Runs jobs on a classic SparkContext: called with a job, it returns the job's messages. If the workers are remote,
-    ackproof's code is sent to them; nothing else is changed. `tell` gets messages on the progress."""
+    the constructor sends them ackproof's code. No setting of the context is changed. `tell` gets messages on the
+    progress."""
 
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
@@ -78,8 +79,8 @@ _PLAIN = "message binary"
 
 
 class FrameEdge:
-    """Runs jobs on a Spark Connect session: called with a job, it returns the job's messages. Ackproof's code is sent
-    to the workers; nothing else is changed. `tell` gets messages on the progress."""
+    """Runs jobs on a Spark Connect session: called with a job, it returns the job's messages. The constructor sends
+    ackproof's code to the workers. No setting of the session is changed. `tell` gets messages on the progress."""
 
     cores_elsewhere = 0  # unknown: a Connect server does not tell
 

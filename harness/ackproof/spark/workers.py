@@ -30,7 +30,7 @@ _PACKAGE = Path(ackproof.__file__).parent
 
 def code_archive() -> Path:
     """Return the path of a zip with the package ackproof and the installed packages that offer SQL views, made once per
-    version in the cache folder.
+    version and content in the cache folder.
 
     Tasks may also import numpy and Arrow. Each module is stored with its compiled form for this Python, which saves 0.2
     s at each worker's start. Another Python ignores that form.

@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster and loads on it: the fixtures of `support/mock_kafka.py`."""
+"""Fixtures for tests of clients: librdkafka's mock cluster, and loads on it (`support/mock_kafka.py`)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mock_kafka import Loads, MockKafka, mock_kafka, stored
 
 @pytest.fixture
 def kafka() -> Iterator[MockKafka]:
-    """One mock broker."""
+    """Yield a mock cluster of one broker."""
     with mock_kafka() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def shared_kafka() -> Iterator[MockKafka]:
-    """One mock broker for all tests of a file."""
+    """Yield a mock cluster of one broker, shared by all tests of a file."""
     with mock_kafka() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def shared_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loads]:
-    """Return the same as `load`, for all tests of a file."""
+    """Yield the same as `load`, shared by all tests of a file."""
     loads = Loads(tmp_path_factory.mktemp("loads"))
     with loads.stack:
         yield loads
@@ -35,7 +35,8 @@ def shared_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loads]:
 
 @pytest.fixture
 def load(tmp_path: Path) -> Iterator[Loads]:
-    """Makes a load: ``load(kafka, topics={name: partitions}, live=readers, **fields of ProducerSpec)``."""
+    """Yield a function that makes a load. Call: `load(kafka, topics={name: partitions}, live=readers, **fields of
+    ProducerSpec)`."""
     loads = Loads(tmp_path)
     with loads.stack:
         yield loads
@@ -43,5 +44,5 @@ def load(tmp_path: Path) -> Iterator[Loads]:
 
 @pytest.fixture
 def log_of() -> Callable[[MockKafka, dict[str, TopicSpec]], dict[tuple[str, int, int], bytes]]:
-    """`stored`, for tests."""
+    """Return `mock_kafka.stored`, which reads all values of a mock cluster by (topic, partition, offset)."""
     return stored

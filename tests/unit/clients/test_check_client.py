@@ -23,7 +23,7 @@ Lines: TypeAlias = list[Fields | str]
 
 
 def lines_of_a_service() -> Lines:
-    """What a service of level 3 tells that copies three records."""
+    """Return the events that a service of level 3 prints when it copies three records."""
     told: Lines = [
         {"e": "started", "client": "test", "acks": "all"},
         {"e": "assigned", "ps": [["orders", 0]]},
@@ -62,7 +62,8 @@ def check(
 
 
 def at(lines: Lines, event: str, number: int = 0) -> int:
-    """Return the index of an event's line, counted from 0 among its kind."""
+    """Return the index in `lines` of the line number `number` of this event, counted from 0 among the lines of the
+    event."""
     return [i for i, line in enumerate(lines) if isinstance(line, dict) and line["e"] == event][number]
 
 
@@ -123,7 +124,7 @@ def test_each_breach_is_named(
 
 
 def test_an_attempt_that_is_told_late_is_named(tmp_path: Path) -> None:
-    """The killed instance sent two records more than it had flushed."""
+    """The output topic has two records more than the attempts that the program printed."""
     written = [(0, n, 0, n) for n in range(RECORDS + 2)]
     ((instance, breach),) = check(tmp_path, lines_of_a_service(), replace(TRUTH, written=written)).breaches
     assert (instance, breach.kind) == ("", BreachKind.UNFLUSHED)

@@ -1,4 +1,4 @@
-"""Producers as processes: counted while they run, stopped, killed at any moment, orphaned, pressed back."""
+"""Tests of producer processes: counters while they run, stop, kill at any moment, loss of the harness, a full queue."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_rate_round_robin_counts_and_a_ledger_that_agrees_with_the_log(kafka, lo
 
 
 def seen_acks(load, count: int) -> list[tuple[int, int]]:
-    """(number of acks, when the parent first saw it), until there are `count`."""
+    """Return (number of acknowledged records, run time in ns at which it was first seen), until there are `count`."""
     seen: list[tuple[int, int]] = []
 
     def look() -> bool:
@@ -111,7 +111,8 @@ def test_an_ack_reaches_the_parent_within_50_ms(kafka, load, producer) -> None:
 
 
 def test_reports_are_served_though_the_producer_is_pressed_back(kafka, load) -> None:
-    """A report waits neither for room in the queue nor for the next record: as soon as the broker has answered."""
+    """A delivery report is served as soon as the broker answers: it waits neither for room in the queue nor for the
+    next record."""
     load = load(kafka, topics={"orders": 1}, config={"queue.buffering.max.messages": "20"})
     kafka.rtt(20)
     load.workload.start()
@@ -222,7 +223,7 @@ def test_a_client_that_dies_is_noticed_at_once(kafka, load) -> None:
 
 @pytest.mark.parametrize("client", ["p0", "r0"])
 def test_a_client_that_was_asked_to_stop_can_still_die(kafka, load, client: str) -> None:
-    """A client that was asked to stop may end well, and no other way."""
+    """After a client was asked to stop, only an exit with status 0 counts as its expected end."""
     load = load(kafka, rate="100/s", live=1)
     load.workload.start()
     load.until(lambda: load.workload.read() >= 5, "reads")

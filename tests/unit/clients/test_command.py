@@ -1,4 +1,5 @@
-"""Programs of users: their command lines, what becomes of their lines, and how each breach of the contract is told."""
+"""Tests of users' programs: command lines, translation of their lines into ledgers, and the report of each breach of
+the contract."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ ROWS = 4
 
 
 class Program:
-    """A program's folder: `say` prints lines, `run` translates them."""
+    """A user's program as producer p0 or (`reads`) reader r0. `say` adds a line to its output; `translation` converts
+    the output."""
 
     def __init__(self, path: Path, *, reads: bool = False) -> None:
         self.run = CaseDir(path)
@@ -100,7 +102,7 @@ def test_settings_are_one_argument_and_its_texts_single_ones() -> None:
 
 
 def test_a_value_of_the_program_is_one_of_the_house(tmp_path: Path) -> None:
-    """A template with its number and its checksum is the value that librdkafka's producers send."""
+    """The template, with seq and checksum filled in, equals the value that a librdkafka producer sends."""
     program = Program(tmp_path)
     assert isinstance(program.settings, ProducerSettings)
     settings = json.loads(producer_command(program.settings, tmp_path)[1])
@@ -219,7 +221,8 @@ def test_what_programs_cannot_do_is_refused(tmp_path: Path, workload: str, why: 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_gets_settings_that_every_client_knows(protocol: str) -> None:
-    """Nothing of librdkafka alone, and no policy of resets, which the program follows itself."""
+    """Settings that only librdkafka has are left out, and so is auto.offset.reset: the program itself resets
+    positions."""
     spec = GroupSpec.model_validate({"protocol": protocol, "config": {"fetch.min.bytes": "7"}})
     config = member_config(spec, "h:1", "g0", "billing", "one")
     known = {"classic": "session.timeout.ms", "consumer": "group.remote.assignor"}[protocol]

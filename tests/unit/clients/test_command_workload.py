@@ -1,4 +1,5 @@
-"""Programs of users as processes of a load, without brokers: one that closes cleanly, and how each breach ends it."""
+"""Tests of users' programs as processes of a load, without brokers: a clean close, and how each breach ends the
+program."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class Load:
         )
 
     def await_death(self) -> str:
-        """Return the message of the death of the program."""
+        """Wait until the program has died. Return the message of the `ClientDied` that reports it."""
 
         def dead() -> bool:
             try:
@@ -77,7 +78,7 @@ class Load:
 
 
 TOLD = [*((n, Outcome.ACKED) for n in range(3)), *((n, Outcome.INDETERMINATE) for n in (3, 4))]
-"""What every program told before it broke the contract."""
+"""(seq, outcome) of each attempt that every program prints before it breaks the contract."""
 
 
 @contextmanager

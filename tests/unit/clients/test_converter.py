@@ -1,4 +1,5 @@
-"""Chunks of a journal become parts: at once where the producer is paced, later where it needs the processor."""
+"""Tests of `Converter`: for a producer with a rate it converts chunks at once; at full speed it leaves them until the
+end."""
 
 from __future__ import annotations
 

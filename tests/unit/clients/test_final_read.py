@@ -1,4 +1,4 @@
-"""The final read: it waits for rest, reads to the end, and says why it is not complete."""
+"""Tests of the final read: it waits until partitions are at rest, reads to the end, and says why it is incomplete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from mock_kafka import RUN_ID
 def test_no_more_replicas_are_awaited_than_there_are(
     isr: tuple[int, ...], replicas: tuple[int, ...], words: str
 ) -> None:
-    """A reassignment may have made them fewer."""
+    """A reassignment may have left fewer replicas than the awaited ISR size."""
     assert replace(REST, isr=isr, replicas=replicas).unrest(3) == words
 
 
@@ -50,7 +50,8 @@ REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_sta
 
 
 class Scripted:
-    """Ends that are what a function of the number of the look says, of the places that are asked for."""
+    """Fake `Ends`: `say(n)` gives the state of partitions at call number n, from 1. Only requested partitions are
+    returned."""
 
     def __init__(self, say: Callable[[int], Mapping[TopicPartition, End]]) -> None:
         self.say = say
@@ -63,7 +64,7 @@ class Scripted:
 
 @dataclass
 class Written:
-    """Records that a load has written to a cluster, and a run of its own that reads them back."""
+    """Records that a load wrote to a cluster (`produced`: its ledger rows), and a separate run that reads them back."""
 
     workload: Workload
     produced: list[dict]
@@ -76,7 +77,7 @@ class Written:
 
 
 def filled(kafka, load):
-    """A load that has written some hundred records to orders/0 and orders/1, and nothing to empty/0."""
+    """Return a load that has written at least 500 records to orders/0 and orders/1, and none to empty/0."""
     made = load(kafka, topics={"orders": 2}, rate="20000/s")
     kafka.create_topic("empty", 1)
     made.workload.start()
@@ -97,12 +98,12 @@ def written(source, tmp_path: Path) -> Written:
 
 @pytest.fixture(autouse=True)
 def soon_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rest is said after a tenth of a second, but to the test that is about the second."""
+    """Let a partition count as settled after 0.1 s of rest instead of `REST_S`."""
     monkeypatch.setattr(module, "REST_S", 0.1)
 
 
 def here(starts: tuple[int, ...], goals: tuple[int, ...]) -> ReadOutcome:
-    """A reader that comes to every end, without a process."""
+    """Return the outcome of a reader that reached every end offset, without starting a process."""
     return ReadOutcome(goals, {}, [])
 
 
@@ -247,7 +248,7 @@ def test_a_partition_without_a_leader_is_named(written) -> None:
 
 
 def test_what_changes_during_the_read_makes_it_incomplete(written) -> None:
-    """Each such change is in `test_rest`."""
+    """A changed leader epoch is the example; `test_rest` has the other changes."""
     good = ends_of(written)
     place = TopicPartition("orders", 0)
     now = [good]
@@ -343,7 +344,7 @@ def test_stop_ends_the_reader(written) -> None:
 
 @pytest.fixture
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of records is worth a process, and there are two processors."""
+    """Pretend that this machine has two processors, and that a single record is worth a process."""
     monkeypatch.setattr(readers, "_WORTH_A_PROCESS", 1)
     monkeypatch.setattr(readers.os, "sched_getaffinity", lambda pid: {0, 1})
 

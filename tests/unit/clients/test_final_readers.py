@@ -1,4 +1,4 @@
-"""How the partitions of a final read are dealt out to processes."""
+"""Tests of how the partitions of a final read are divided among processes, and how their results are combined."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_where_one_share_did_not_count_nobody_knows_the_sum() -> None:
 def test_only_who_ended_well_is_believed(
     tmp_path: Path, status: int | None, reasons: list[str], positions: tuple[int, ...]
 ) -> None:
-    """A result file is there in each case."""
+    """The result file exists in each case: the exit status decides whether it counts."""
     (tmp_path / "result.json").write_text('{"positions": [7, 9], "problems": {}, "records": [1, 2]}')
     child = SimpleNamespace(poll=lambda: status)
     handle = SimpleNamespace(settings=None, child=child, folder=tmp_path, tail=lambda: "last words")

@@ -1,4 +1,4 @@
-"""Ledgers of group members, made of planted lines."""
+"""Tests of the ledgers of group members, which are converted from event lines that each test plants."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def member(run: CaseDir, command: Sequence[str] = (), **changed: Any) -> MemberS
 
 
 class Planted:
-    """Lines of a member; each comes 10 ns after the one before."""
+    """Event lines of one group member. The time of each is 10 ns after that of the previous line."""
 
     def __init__(self, path: Path) -> None:
         self.run = CaseDir(path)
@@ -64,7 +64,7 @@ class Planted:
         self.say("started", client="g3")
 
     def say(self, event: str, **fields: Any) -> int:
-        """Add a line; return its time in the ledger."""
+        """Add an event line. Return its time as the ledger has it, in ns since the run's start."""
         t_ns = ORIGIN_NS + 10 * (len(self.lines) + 1)
         self.lines.append(json.dumps({"e": event, "t": t_ns, **fields}))
         return t_ns - ORIGIN_NS
@@ -125,7 +125,7 @@ def states(rows: Rows) -> list[tuple[int, int, int]]:
 
 
 def test_deliveries_are_sorted_by_partition(planted: Planted) -> None:
-    """Each partition has a row group of its own, and few rows share one."""
+    """Each partition has its own row group."""
     for offset in range(3000):
         planted.poll(offset, partition=offset % 2)
     planted.poll(7, partition=5)
@@ -202,7 +202,7 @@ def test_a_member_that_closed(planted: Planted) -> None:
 
 
 def test_a_member_that_was_killed(planted: Planted) -> None:
-    """At most once: what it had committed and not processed stays unprocessed; half a line is left out."""
+    """A record that was committed but not processed stays NOT_PROCESSED. The torn last line is left out."""
     planted.poll(0, 1, 2)
     planted.commit(0, 3)
     planted.say("committed", n=0, g=1)
@@ -227,7 +227,8 @@ def test_a_member_that_said_nothing(planted: Planted) -> None:
 
 
 def test_transactions_decide(planted: Planted) -> None:
-    """Committed, aborted and processed again, and open at the kill."""
+    """The four transactions: committed, aborted (its records are delivered again), fenced, and open when the member is
+    killed."""
     planted.poll(0, 1)
     planted.say("begin", n=0, g=1)
     planted.process(0, 1)
@@ -265,7 +266,7 @@ def test_transactions_decide(planted: Planted) -> None:
 
 
 def test_only_the_last_delivery_is_processed(planted: Planted) -> None:
-    """A batch that was handed out, not processed, and handed out again."""
+    """A batch is delivered twice and processed once, after its second delivery."""
     planted.poll(0, 1)
     planted.poll(0, 1, batch=1)
     planted.process(0, 1)
@@ -318,7 +319,7 @@ def test_a_record_that_was_not_delivered(planted: Planted, lie: Callable[[Plante
 
 
 def test_a_program_that_breaks_the_contract(planted: Planted) -> None:
-    """Lines that break it are left out; those around them count."""
+    """Lines that break the contract are left out; the lines around them count."""
     planted.poll(0)
     planted.lines.append("debug")
     planted.say("delivered", topic="orders", p=1, o="five")

@@ -1,4 +1,4 @@
-"""When a consumer group has caught up: nothing is left that its members could commit."""
+"""Tests of when a consumer group has caught up: nothing is left that its members could commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACE = TopicPartition("orders", 0)
 def is_behind(
     committed: int | None, begin: int, end: int, group: dict[str, Any], quiet_s: float = 60.0
 ) -> bool:
-    """Return True if the group is behind in a log from `begin` to `end`. `quiet_s`: time since its last commit."""
+    """Return True if the group is behind in a log from `begin` to `end`. `quiet_s`: seconds since its last commit."""
     ends = {PLACE: PartitionEnds(1, 0, begin, end, end, end)}
     cluster: Any = SimpleNamespace(partition_ends=lambda topics: ends)
     spec: Any = SimpleNamespace(
@@ -52,12 +52,12 @@ def is_behind(
 def test_retention_leaves_nothing_to_commit(
     committed: int | None, begin: int, group: dict[str, Any], expected: bool
 ) -> None:
-    """What retention has deleted, and what a reset to the end passes over, nobody can commit past."""
+    """A group is not behind for records that retention deleted, or that a reset to the latest offset skips."""
     assert is_behind(committed, begin, 100, group) is expected
 
 
 def test_a_group_that_goes_on_is_given_time_for_its_reset() -> None:
-    """A member may still have records of its last fetch, and learns by the next one that the log begins later."""
+    """A member may still hold records of its last fetch. Only its next fetch shows it that the log begins later."""
     assert is_behind(40, 60, 100, {"reset": "latest"}, quiet_s=1.0)
     assert is_behind(40, 100, 100, {}, quiet_s=1.0)
 

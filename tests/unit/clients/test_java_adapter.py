@@ -1,4 +1,5 @@
-"""The Java client without Java: its word in a file, its configuration, what it refuses, its journals as a ledger."""
+"""Tests of the Java client's adapter that start no Java: properties file, configuration, refused settings, journals as
+ledgers."""
 
 from __future__ import annotations
 
@@ -163,7 +164,7 @@ def reader(run: CaseDir) -> ReaderSettings:
 
 
 def write_journal(run: CaseDir, count: int) -> None:
-    """A journal as the Java reader writes it, with `count` reads."""
+    """Write the journal that a Java reader leaves after `count` reads."""
     folder = run.journal / "r0"
     folder.mkdir(parents=True)
     for index in range(-(-count // ROWS)):

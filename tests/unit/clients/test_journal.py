@@ -1,4 +1,4 @@
-"""The journal, and what is salvaged of it: torn anywhere, twice, half converted."""
+"""Tests of the producers' journal, and of salvaging it: torn anywhere, salvaged twice, half converted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def whose(client: str = "p0") -> ProducerSettings:
 
 
 def fill(run: CaseDir, count: int, *, resolved: int, client: str = "p0") -> Journal:
-    """A journal with `count` sends, the first `resolved` of which have a report; every tenth an error."""
+    """Return a journal with `count` sent attempts. The first `resolved` have a delivery report; every tenth report is
+    an error."""
     (run.clients / client).mkdir(parents=True, exist_ok=True)
     whose(client).write(run.clients / client / "settings.json")
     journal = Journal(run.journal / client, ROWS)

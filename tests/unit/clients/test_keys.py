@@ -1,4 +1,4 @@
-"""Keyed records and tombstones: what a producer sends of them, and that a reader knows whose they are."""
+"""Tests of keyed records and tombstones: what a producer sends, and that a reader identifies it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_numbers_and_arrays_of_them_are_deleted_alike() -> None:
 
 
 def test_a_keyed_record_is_found_in_a_batch() -> None:
-    """Its key stands in front of its value, which is known by how it begins."""
+    """In an encoded batch a record's key comes before its value. The value is recognized by its first bytes."""
     run = "00" * 8
     value = encoder(run, 7, "orders", 0, 100)(5)
     known = BatchContents(run, ["orders"])._record

@@ -1,4 +1,4 @@
-"""Positions of a member on librdkafka, with a library that says what a test wants."""
+"""Tests of the positions of a librdkafka group member, with a fake library whose answers each test sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = ("orders", 0)
 
 
 class Library:
-    """A consumer. `offset`: what its coordinator says is committed."""
+    """Fake consumer. `offset`: committed offset that its coordinator returns for each partition; -1001: none."""
 
     offset = -1001
 
@@ -43,7 +43,7 @@ class Library:
 
 
 class Told(Lines):
-    """The events of a member."""
+    """Fake `Lines` that keeps the events of a member as (event, fields)."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -70,7 +70,7 @@ def member(monkeypatch: pytest.MonkeyPatch) -> tuple[Membership, Any, Told]:
 
 
 def no_offset() -> Any:
-    """A message by which the library says that it found no committed offset."""
+    """Return the error message by which the library reports that it found no committed offset."""
     error = KafkaError(KafkaError._NO_OFFSET)
     return type("Message", (Part,), {"error": lambda _: error})(*ORDERS)
 
@@ -112,7 +112,7 @@ def test_an_unknown_position_is_asked_for_before_a_reset(
 
 
 class Transactions:
-    """A transactional producer whose commit is still in progress whenever the call returns, so that the library refuses
+    """Fake transactional producer. Its commit is still in progress whenever the call returns, so the library refuses
     every other call."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def test_a_commit_that_stays_in_progress_is_unknown_and_another_producer_takes_o
 
 
 def test_a_reset_comes_after_the_records_of_its_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that were handed over before the reset are processed and committed before it."""
+    """Records of a poll are processed before the reset that the same poll reports."""
     told: list[str] = []
     stop = threading.Event()
     group = SimpleNamespace(

@@ -1,7 +1,8 @@
-"""What a client has freed is given back to the kernel: by malloc, though something among it is still in use; by Arrow.
+"""Tests that `FreeMemory` returns freed memory to the kernel: malloc's, even between blocks that are in use, and
+Arrow's.
 
-In a process of its own: one that has run other tests may take the blocks from what its allocator holds free already,
-and would then neither grow by them nor shrink as they are given back.
+Each test runs a separate process. A process that has run other tests may take blocks that its allocator already holds,
+and would then neither grow nor shrink.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ burst = held_mib()
 free.give_back()
 print(burst - before, burst - held_mib())
 """
-"""Prints what a burst took that is freed by now, and what was given back of it (MiB)."""
+"""Program that prints two numbers in MiB: memory that a burst took and freed, and the part that `give_back` returned to
+the kernel. Arguments: the burst (`records` or `part`), and `every_s`."""
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,8 @@ blocks = [libc.malloc(1_000_000) for _ in range(64)]
 after = libc.mallinfo2()
 print((after.hblkhd - before.hblkhd) / 2**20)
 """
-"""Prints how much of 61 MiB in large blocks the kernel gave, once a larger one had been freed (MiB)."""
+"""Program that prints how many MiB of 64 blocks of 1 MB malloc mapped separately, after a larger block was freed. With
+the argument `set` it constructs a `FreeMemory` first."""
 
 
 @pytest.mark.parametrize(("how", "by_kernel"), [("set", True), ("as it is", False)])

@@ -112,7 +112,8 @@ def test_each_code_of_a_broker_without_retries(kafka, load) -> None:
 
 
 def test_librdkafka_sends_again_without_retries_so_a_change_of_leader_leaves_it_open(kafka, load) -> None:
-    """NOT_LEADER_OR_FOLLOWER, perhaps after an append, then NOT_ENOUGH_REPLICAS from the next leader."""
+    """The broker answers NOT_LEADER_OR_FOLLOWER, perhaps after an append; then the next leader answers
+    NOT_ENOUGH_REPLICAS."""
     load = load(kafka, topics={"orders": 1}, retries=0, rate="200/s", **ONE_BY_ONE)
     load.workload.start()
     load.until(lambda: load.workload.acked() >= 100, "acks, and statistics meanwhile")
@@ -135,7 +136,7 @@ def test_librdkafka_sends_again_without_retries_so_a_change_of_leader_leaves_it_
 
 
 def test_old_records_are_failed_when_their_partition_kept_its_leader(kafka, load) -> None:
-    """A slow broker: reports come long after librdkafka might have sent again."""
+    """The broker is slow: reports come later than librdkafka waits before it sends a record again."""
     load = load(kafka, topics={"orders": 1}, retries=0, rate="500/s", chunk_rows=64)
     load.workload.start()
     load.until(lambda: load.workload.acked() >= 300, "acks, and statistics meanwhile")
@@ -274,7 +275,8 @@ def test_a_fatal_error_ends_the_producer_and_a_new_one_takes_its_place(kafka, lo
 
 
 def test_the_table_says_which_errors_librdkafka_sends_again_after_without_retries(kafka, load) -> None:
-    """Each error once, one record at a time: what is not reported with it was sent again."""
+    """The broker returns each error once, with one record in flight. If no report has the error, librdkafka sent the
+    record again."""
     errors = [row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.code != 29]
     load = load(kafka, topics={"orders": 1}, retries=0, rate="200/s", **ONE_BY_ONE)
     kafka.fail(PRODUCE, [row.code for row in errors])

@@ -1,4 +1,5 @@
-"""How a producer process ends whose client died of a fatal error: as a reset, after which another takes its place."""
+"""Tests of the end of a producer process whose library client failed with a fatal error: the harness then starts
+another."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from ackproof.rundir.schema import TRANSACTIONS
 
 @pytest.mark.parametrize("fatal", [True, False])
 def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: bool) -> None:
-    """librdkafka raises a fatal error once more where nobody polled after it, as after a failed commit."""
+    """librdkafka raises a fatal error again at close if nobody polled since, as after a failed commit."""
 
     def close() -> None:
         raise KafkaException(KafkaError(48, "Failed to end transaction", fatal=fatal))
@@ -50,7 +51,8 @@ def test_an_error_that_closing_raises(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_producer_that_is_killed_while_it_converts_has_its_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a chunk of its journal, `salvage` would write no table of transactions for it."""
+    """The table is written before the last journal chunk is removed: `salvage` writes it only for a client that left a
+    chunk."""
 
     def die() -> None:
         raise SystemExit(9)

@@ -1,4 +1,5 @@
-"""Live readers: every record handed over is a row, resets are said, a killed one keeps its closed parts."""
+"""Tests of live readers: each record read is a ledger row, resets are reported, a killed reader keeps its closed
+parts."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ OFFSET_FETCH = 9
 
 
 def reads(load) -> dict[tuple[int, int, str, int], list[dict]]:
-    """Rows by (reader, assignment, topic, partition), in order of read_seq."""
+    """Return the rows of the consumed ledger by (reader, assignment, topic, partition), each list in order of
+    read_seq."""
     grouped: dict[tuple[int, int, str, int], list[dict]] = {}
     for row in load.consumed().to_pylist():
         key = (row["reader"], row["assignment"], row["topic"], row["partition"])
@@ -226,7 +228,8 @@ def test_settings_of_readers_on_which_the_ledger_rests_are_refused(bad: str, tmp
 
 
 class Stalled:
-    """A log of `end` records whose leader answers, and hands out nothing for `stall_s`, then all of it."""
+    """Fake log of `end` records that returns no record for `stall_s` seconds, then all at once. `answers`: True if its
+    leader answers."""
 
     def __init__(self, end: int, stall_s: float, answers: bool) -> None:
         self.end, self.stall_s, self.answers = end, stall_s, answers
@@ -272,7 +275,7 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
 
 
 def test_what_is_on_its_way_to_the_ledger_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that was killed between the two had committed 176 records that no ledger showed: a wrong FAIL."""
+    """Otherwise a reader that is killed before the rows are written has committed records that its ledger lacks."""
     reader = object.__new__(ReaderProcess)
     asked: list[list[ClientPartition]] = []
     writer = SimpleNamespace(queued=0, written=0)

@@ -1,4 +1,4 @@
-"""When a partition is at rest, and when its final read is complete: each edge of it."""
+"""Tests of when a partition is at rest, and when its final read is complete: each boundary case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How records are handed to librdkafka: one by one or a place at a time, the journal says the same."""
+"""Tests of `Sender`: records sent one by one and in batches per partition leave the same journal."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartiti
 ROWS = 64
 STAMPS_FROM_NS = 1_700_000_000_123_456_789
 FEW, MANY = 9, 48
-"""Sent one by one; sent a place at a time."""
+"""Numbers of records: FEW are sent one by one, MANY in one batch per partition."""
 
 
 @dataclass
 class Library:
-    """Takes records as librdkafka does: while there is room; after the first without, none of the same batch."""
+    """Fake librdkafka producer. It takes records while `room` lasts; after the first record without room it takes none
+    of the same batch. `refuse`: error code by value. `bad_topic`: topic whose calls fail."""
 
     room: int = 1 << 20
     refuse: dict[bytes, int] = field(default_factory=dict)
     bad_topic: str = ""
     took: list[tuple[str, int, bytes]] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
-    """When each began, as the journal's clock says."""
+    """Start of each call in CLOCK_MONOTONIC ns."""
     taken_in: dict[bytes, int] = field(default_factory=dict)
-    """By which call a value was taken."""
+    """Index in `calls` of the call that took a value."""
     timestamps: dict[bytes, int] = field(default_factory=dict)
     looks: Callable[[], None] = lambda: None
 
@@ -87,9 +88,9 @@ class Bench:
     served: list[float]
     ending: bool = False
     more: int = 0
-    """Room that each serving of reports makes."""
+    """Room that each call of `serve` adds."""
     end_after: int = 1 << 20
-    """Servings after which the producer is asked to stop."""
+    """Number of `serve` calls after which the producer is asked to stop."""
 
     def serve(self, timeout_s: float) -> None:
         self.served.append(timeout_s)
@@ -107,7 +108,7 @@ def values(count: int) -> list[bytes]:
 
 @pytest.fixture
 def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
-    """A producer. With the parameter `stamps` it sets timestamps."""
+    """Return a sender with a fake library. With the parameter `stamps` it sets the records' timestamps."""
     settings = ProducerSettings(
         client="p0",
         producer=0,
@@ -143,7 +144,7 @@ def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
 
 
 def in_order(bench: Bench, count: int, without: Set[int] = frozenset()) -> None:
-    """Every record is where it belongs, once, and in the order of its seq within its partition."""
+    """Assert that each partition got its records once, in order of seq, except those in `without`."""
     for nth, place in enumerate(PLACES):
         mine = [value for topic, partition, value in bench.library.took if (topic, partition) == place]
         due = [b"%d" % seq for seq in range(count) if (seq + 1) % len(PLACES) == nth and seq not in without]
@@ -183,7 +184,7 @@ def test_sent_is_when_the_library_was_offered_the_record_that_it_took(bench: Ben
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("room", [1 << 20, 5])
 def test_a_record_has_the_time_of_the_call_that_took_it(bench: Bench, count: int, room: int) -> None:
-    """A call without room is repeated, and both the journal and the record have the time of the last one."""
+    """A call without room is repeated. Journal and record have the time of the call that succeeded."""
     bench.library.room, bench.more = room, 7
     assert bench.sender.send(0, values(count)) == count
     expected = [(STAMPS_FROM_NS + sent) // 1_000_000 for sent in bench.column(SENT, count)]

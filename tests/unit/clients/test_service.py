@@ -1,4 +1,4 @@
-"""A service under test: identities in its input, its output and a sink; what a file is refused for."""
+"""Tests of a service under test: identities in its input, output and sink, and experiment files that are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VALUE = encoder(RUN_ID, 3, "orders", 1, 80)(41)
 
 @dataclass
 class Record:
-    """A record as confluent-kafka hands it over, as far as `identity_of` looks."""
+    """Fake of confluent-kafka's message, with the methods that `identity_of` calls."""
 
     given_value: bytes | None = None
     given_key: bytes | None = None
@@ -164,7 +164,7 @@ def test_a_plan_shows_the_service(tmp_path: Path) -> None:
 
 
 WRAPPER = [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(['sleep', '60']))"]
-"""A program that starts another one, as scripts do."""
+"""Command of a program that starts another program and waits for it, as shell scripts do."""
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_fault_of_a_service_needs_one(tmp_path: Path) -> None:
 def test_producers_write_identities_where_a_service_keeps_them(
     where: str, rate: str, kafka: Any, load: Any
 ) -> None:
-    """Readers and ledgers know the records as ever, whether reports come one by one or many at a time."""
+    """Readers and ledgers identify the records in each case, whether reports come one by one or many at a time."""
     service = {"command": ["x"], "input": "orders", "output": "copies", "identity": where}
     load = load(kafka, topics={"orders": 2}, rate=rate, live=1, service=service)
     load.workload.start()

@@ -1,4 +1,5 @@
-"""The pace, the counters, the settings of librdkafka, the events file, and how fast a client starts."""
+"""Tests of small parts of clients: pace, counters, librdkafka's settings, events file, buffers, modules loaded at the
+start."""
 
 from __future__ import annotations
 
@@ -170,7 +171,7 @@ def test_a_client_process_loads_nothing_heavy_before_it_starts(module: str) -> N
 
 
 def test_of_the_buffers_of_a_backlog_one_is_kept(monkeypatch, tmp_path: Path) -> None:
-    """The others would be filled again by the next backlog alone, and a soak would hold the deepest of all."""
+    """Only another backlog would need more buffers, and a soak would keep the memory of its deepest backlog."""
     written, go = [], threading.Event()
     monkeypatch.setattr(
         "ackproof.rundir.ledger.write_consumed", lambda *part: go.wait() and written.append(part[1])

@@ -1,4 +1,4 @@
-"""What was sent and not yet read, seen from outside of both processes."""
+"""Tests of `unread_bytes`: bytes sent and not yet read, from the kernel's tables of both sockets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_the_other_end_has_not_read_is_counted(pair: tuple[socket.socket, s
 
 
 def test_a_peer_that_takes_both_families_is_seen() -> None:
-    """A JVM listens on an IPv6 socket; what comes over IPv4 stands in its table under a mapped address."""
+    """A JVM listens on an IPv6 socket. The kernel lists an IPv4 connection to it under a mapped address."""
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
         client = socket.create_connection(("127.0.0.1", server.getsockname()[1]))
         peer, _ = server.accept()

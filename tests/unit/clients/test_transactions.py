@@ -1,4 +1,4 @@
-"""Transactional producers on a mock cluster: their numbers in the ledger, and the table of what they came to."""
+"""Tests of transactional producers on a mock cluster: transaction numbers in the ledger, and the table of outcomes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def refused(code: int, *, requires_abort: bool = False) -> KafkaException:
 
 
 class FencedClient:
-    """A client library whose commits fail with these errors, one after the other, and whose aborts are fenced."""
+    """Fake client library. Its commits fail with these errors, one after the other, and its aborts are fenced."""
 
     def __init__(self, commits: list[KafkaException]) -> None:
         self._commits = iter(commits)

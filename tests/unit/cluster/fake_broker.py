@@ -1,4 +1,4 @@
-"""A broker that speaks as much of the protocol as the sampler asks for, and can be paused like a real one."""
+"""A fake broker that answers the requests of the sampler, and that can be paused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ NOT_LEADER = 6
 
 
 class FakeBroker:
-    """Answers from `view`, `log_end` and `high_watermark`, which a test may change at any time."""
+    """Fake broker at a free port. It answers from `view`, `log_end`, `high_watermark` and `last_stable`, which a test
+    may change at any time. Clear `going_on` to pause it. `connections`: number of connections accepted so far."""
 
     def __init__(self, broker: int, view: dict[TopicPartition, PartitionState]) -> None:
         self.broker = broker

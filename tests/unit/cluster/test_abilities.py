@@ -1,4 +1,4 @@
-"""What can be done with a node: all of it with one of ours, nothing to its process with somebody else's."""
+"""Tests of `local` and `clock_of`: nodes that ackproof started are in reach, attached nodes are not."""
 
 from __future__ import annotations
 

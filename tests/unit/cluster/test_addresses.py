@@ -1,4 +1,4 @@
-"""Who listens where, and which names a JVM knows."""
+"""Tests of the addresses at which nodes listen, and of the hosts files of their JVMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The clock of a node: what is read from a line of its log, how sharp that is, and what is missing where."""
+"""Tests of nodes' wall clocks: readings from log lines and their bounds, the clock library, a machine without a
+compiler."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from ackproof.network.addresses import Address
 
 
 class Server:
-    """Logs of every broken request, by a clock that is `ahead`."""
+    """Fake node that logs `line` for each request of negative size. Its clock is `ahead` of this machine's."""
 
     def __init__(self, log: Path, line: str) -> None:
         self.ahead = timedelta()

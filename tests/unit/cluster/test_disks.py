@@ -1,4 +1,5 @@
-"""File systems of their own, made for real (root): full, failing, frozen, without power; and swept after a kill -9."""
+"""Tests of nodes' file systems, which root mounts for real: full, failing, frozen, after a power loss, and cleaned up
+after a kill -9."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_failing_one_is_mended_by_mounting_it_anew(system: FileSystem) -> None
 
 
 def test_it_is_mounted_anew_only_when_nobody_holds_the_broken_one_any_more(system: FileSystem) -> None:
-    """Who is started in a namespace of its own, as every container is, has a copy of the mount."""
+    """A process that starts in its own mount namespace, as every container does, has a copy of the mount."""
     copy = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo there; exec sleep 1"]
     with subprocess.Popen(copy, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -82,7 +83,8 @@ def test_a_frozen_one_is_unmounted_all_the_same(system: FileSystem) -> None:
 
 @pytest.fixture
 def says_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """From now on `mount` calls this loop device busy, as it does with one that the kernel counts as frozen."""
+    """Return a function that makes `mount` report loop device `number` as busy, as for a device that the kernel counts
+    as frozen."""
     real, tools = shutil.which("mount"), tmp_path / "tools"
     tools.mkdir()
     tool = tools / "mount"
@@ -150,7 +152,7 @@ time.sleep(60)
 
 
 def killed_owner(data: Path) -> subprocess.Popen[str]:
-    """Somebody who made a file system on `data`, froze it, and was killed."""
+    """Return the ended process that made a file system on `data`, froze it, and was killed."""
     owner = subprocess.Popen([sys.executable, "-c", MAKER, str(data)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     assert owner.stdout.readline() == "made\n"

@@ -1,4 +1,4 @@
-"""A log as it lies on disk: batches are found, checksums hold, a cut ends at a batch boundary."""
+"""Tests of replicas' logs on disk: batches are found, checksums are checked, a cut ends at a batch boundary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ackproof.network.wire import kafka_python
 
 
 def batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:
-    """A record batch of format v2 with `count` offsets; its records are not decoded here."""
+    """Return the bytes of a record batch (format v2) with `count` offsets from `first` on. `records`: bytes in place of
+    its records, which no test decodes."""
     covered = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + records
     body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
     return struct.pack(">qi", first, len(body)) + body
@@ -20,7 +21,8 @@ def batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:
 
 @pytest.fixture
 def replica(tmp_path: Path) -> Path:
-    """Two segments: offsets 0–9 and 10–19 in the first, 20–29 in the second, and half a batch behind them."""
+    """Return the folder of a replica with two segments: offsets 0–9 and 10–19 in the first; 20–29 in the second, then
+    half a batch."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     (folder / f"{0:020}.log").write_bytes(batch(0, 10) + batch(10, 10))

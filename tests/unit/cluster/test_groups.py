@@ -1,4 +1,4 @@
-"""What coordinators of consumer groups say, and what an operator may commit."""
+"""Tests of consumer groups as coordinators describe them, and of offset commits by an operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class _Broker:
-    """A broker that answers ConsumerGroupDescribe and DescribeGroups with these error codes."""
+    """Fake connection to a broker that answers ConsumerGroupDescribe and DescribeGroups with these error codes; below
+    0: no answer."""
 
     def __init__(self, consumer: int, classic: int) -> None:
         self.codes = {"ConsumerGroupDescribe": consumer, "DescribeGroups": classic}

@@ -1,4 +1,4 @@
-"""What a mesh of proxies says that lies on a link: whose it is, for faults tell their own from others' by it."""
+"""Tests of `ProxyMesh.imposed`: each effect on a link is reported with the fault that owns it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINK = Link(2, 1)
 
 
 class Api:
-    """One proxy, which is as open as it was told to be."""
+    """Fake client of Toxiproxy with one proxy. It keeps the proxy's toxics, and whether the proxy is enabled."""
 
     def __init__(self) -> None:
         self.seen = SimpleNamespace(name="2-1", enabled=True, toxics=[])
@@ -53,7 +53,7 @@ def test_a_cut_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_toxics_and_packet_rules_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that leads a link to its proxy is nobody's, and one of another link is not on this one."""
+    """A rule that redirects a link to its proxy has no owner. A rule of another link is left out."""
     api = Api()
     way = ProxyRoute("2-1", Address("127.0.0.1", 1), Address("127.0.0.1", 2))
     server = cast(Any, SimpleNamespace(api=api))

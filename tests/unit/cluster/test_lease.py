@@ -1,4 +1,4 @@
-"""Leases of address blocks, fought over by real processes."""
+"""Tests of leases of address blocks, for which real processes compete."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_leases_of_one_process_differ(tmp_path: Path) -> None:
 
 
 def test_other_state_folders_share_no_block_either(tmp_path: Path, start: Start) -> None:
-    """Another user, or a test session with a state folder of its own: the addresses are the machine's."""
+    """Other users and test sessions have other state folders, but the addresses belong to the machine."""
     holders = [start(sys.executable, "-c", HOLD, str(tmp_path / name), "4") for name in ("a", "b", "c")]
     blocks = [int(word) for holder in holders for word in holder.stdout.readline().split()]
     assert len(blocks) == 12

@@ -1,4 +1,5 @@
-"""The metadata log, from records that are encoded here field by field; a real one is compared in tests/cluster."""
+"""Tests of decoding the KRaft metadata log, from records that are encoded here field by field. tests/cluster decodes a
+real log."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ def test_brokers_configs_features_and_the_rest() -> None:
 
 
 def test_log_dirs_of_brokers_and_of_replicas() -> None:
-    """KIP-858: registrations name the dirs that work, partitions the dir of each replica."""
+    """KIP-858: records of brokers name the log dirs that work, records of partitions the log dir of each replica."""
     one, two = uuid.UUID(int=11).bytes, uuid.UUID(int=12).bytes
     lost = _frame(17, 2, struct.pack(">iq", 2, 77), _tags(t2=_varint(2) + two))
     moved = _frame(5, 2, struct.pack(">i", 4), TOPIC.bytes, _tags(t8=_varint(4) + one + two + two))
@@ -150,7 +151,7 @@ def test_log_dirs_of_brokers_and_of_replicas() -> None:
 
 @pytest.mark.parametrize(("topic", "cleared"), [("orders", True), ("", True), ("others", False)])
 def test_eligible_replicas_are_forgotten_with_a_record_of_their_own(topic: str, cleared: bool) -> None:
-    """ClearElrRecord takes the next partition epoch of each partition that had any."""
+    """ClearElrRecord raises the partition epoch of each partition that had an ELR."""
     record = _frame(28, 0, _text(topic), _tags())
     _, made, _, after = _decode(
         TOPIC_RECORD, PARTITION, record, _frame(5, 0, struct.pack(">i", 4), TOPIC.bytes, _tags())

@@ -1,4 +1,5 @@
-"""Nodes and the watcher, with a shell in place of a JVM: whose end was asked for, and how soon it is told."""
+"""Tests of nodes and the watcher, with a shell in place of a JVM: expected and unexpected ends, and how soon they are
+reported."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ STUBBORN = "trap '' TERM; echo ready > server.log; while :; do sleep 0.05; done"
 
 
 class Events:
-    """What was told, and when."""
+    """Receiver that keeps each node event with the time of its arrival, in seconds on a monotonic clock."""
 
     def __init__(self) -> None:
         self.all: list[tuple[float, NodeEvent]] = []

@@ -1,4 +1,4 @@
-"""server.properties: layers, what is refused, how it is written."""
+"""Tests of nodes' settings files: which setting overrides which, refused settings, escaping and reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches on disk: the headers of what another library built, torn ends, and numbers of variable length."""
+"""Tests of record batches on disk: headers of batches that another library built, torn ends, varints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampler against brokers that are made up: what it writes, and that nobody can hold it up."""
+"""Tests of the sampler with fake brokers: what it writes, and that no broker delays it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeNode:
 
 @dataclass
 class Stand:
-    """Three brokers, a sampler that watches them, and what it leaves."""
+    """Three fake brokers, and a sampler that watches them and writes its files into `folder`."""
 
     folder: Path
     brokers: dict[int, FakeBroker] = field(

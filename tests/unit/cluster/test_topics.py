@@ -1,4 +1,4 @@
-"""Making topics when brokers answer late, with errors, or not at all."""
+"""Tests of the creation of topics when brokers answer late, with errors, or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = dict[str, Refused] | Exception
 
 @dataclass
 class FakeCluster:
-    """What `create_topics` asks of a cluster; the links are names of brokers."""
+    """Fake cluster with the methods that `create_topics` calls. Names of brokers stand for connections."""
 
     views: dict[str, list[dict[TopicPartition, PartitionState]]] = field(default_factory=dict)
     ends: dict[TopicPartition, PartitionEnds] = field(default_factory=lambda: dict(ENDS))

@@ -1,4 +1,4 @@
-"""Brokers that disagree: whose view is the newest."""
+"""Tests of which view counts as the newest when brokers disagree about a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two requests that change a quorum, byte by byte, and their answer."""
+"""Tests of the requests that remove and add a voter: their bytes, and an error in the response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKEN = b"\0\0\0\0" + (126).to_bytes(2, "big") + bytes([5]) + b"busy" + b"\0"
 
 
 class _Asked:
-    """A connection that keeps the frame and answers with what it was given."""
+    """Fake connection that keeps the frame of a request, and returns a response whose body is `answer`."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""The protocol client: bytes as real nodes (4.3.1) sent and received them, and a server that misbehaves."""
+"""Tests of the protocol client: bytes that real nodes (4.3.1) sent and received, and servers that misbehave."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Behave = Callable[[socket.socket], None]
 
 @contextmanager
 def server(*behaviours: Behave) -> Iterator[Address]:
-    """A node that serves one connection after the other, each in its own way."""
+    """Yield the address of a server that handles each connection with the next one of these functions."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -1,4 +1,4 @@
-"""ZooKeeper's transaction log as a record of what became of brokers and partitions."""
+"""Tests of decoding ZooKeeper's transaction log into metadata records about brokers and partitions."""
 
 from __future__ import annotations
 

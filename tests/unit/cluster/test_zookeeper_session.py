@@ -1,4 +1,4 @@
-"""The password of a ZooKeeper session."""
+"""Tests of the password that is computed for a ZooKeeper session."""
 
 from __future__ import annotations
 

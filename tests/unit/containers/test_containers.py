@@ -1,4 +1,4 @@
-"""What can be said of containers without an engine: variables, labels, frozen groups, addresses, `auto`."""
+"""Tests of containers without an engine: variables, labels, frozen control groups, addresses, the backend `auto`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _tag(folder: Path) -> RunTag:
 
 
 def test_settings_come_back_from_their_variables(tmp_path: Path) -> None:
-    """The script of the image itself reads them."""
+    """The image's own start script converts the variables back into settings."""
     config = {
         "num.io.threads": "2",
         "a_b.c-d": "x=y z",

@@ -1,4 +1,4 @@
-"""A container is paused although the runtime could not freeze it at its first tries."""
+"""Tests that a container is paused although the container runtime could not freeze it at the first attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNFROZEN = "Cannot pause container 7b08: OCI runtime pause failed: unable to fre
 
 
 class Stubborn:
-    """A container of the engine that refuses so many times."""
+    """Fake container that refuses the first `times` calls of `pause` with the error text `words`."""
 
     def __init__(self, times: int, words: str) -> None:
         self.times, self.words, self.asked = times, words, 0
@@ -26,7 +26,7 @@ class Stubborn:
 
 
 class Node(NodeContainer):
-    """One whose container is there already."""
+    """`NodeContainer` whose container exists from the start."""
 
     container: Stubborn
 

@@ -1,4 +1,4 @@
-"""Packet rules: their words, and whose they are."""
+"""Tests of packet rules: the text for nft, their marks, and the tables of harness processes that live or have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ackproof.network.mesh import Cut, Delay, LinkError, Loss
 
 @pytest.fixture
 def nft_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines that nft got."""
+    """Return the list that gets each line for nft, which is not called."""
     lines: list[str] = []
 
     def run(words: list[str], *, enter: tuple[str, ...] = (), stdin: str | None = None) -> str:

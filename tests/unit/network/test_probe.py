@@ -1,4 +1,4 @@
-"""The kernel's counters and probes, on connections of this very process."""
+"""Tests of probes and of the kernel's counters, on connections within this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a server that hands each connection to a function; where it listens."""
+    """Yield a function that starts a server, which calls the given handler for each connection. It returns host and
+    port."""
     listeners: list[socket.socket] = []
 
     def start(handle: Callable[[socket.socket], None]) -> tuple[str, int]:
@@ -76,7 +77,8 @@ def test_what_comes_back_is_counted(serve: Serve) -> None:
 def test_what_closes_during_the_look_is_still_its_process_s(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection of the harness is no client's, and one of a node is not missed."""
+    """A connection that closes while the counters are read still belongs to its process: clients do not get the
+    harness's own, and a node keeps its own."""
     address = serve(answering)
     sight = SimpleNamespace(
         reaches=lambda _: [Address(*address)], listens=lambda _: [], pid=lambda _: os.getpid()

@@ -1,4 +1,4 @@
-"""What stands in requests and responses: partitions are found in every version, errors are put where they are read."""
+"""Tests of contents of requests and responses: partitions are found, and errors written, in every version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def framed(made: Any, correlation: int = 5) -> bytes:
 
 
 def rows(api: str, version: int, half: str) -> Any:
-    """A message that names partitions 3 and 4 of a topic, built by the schema alone."""
+    """Return a message that names partitions 3 and 4 of a topic, built from the schema of its version."""
     kind = message(f"{api}{half}")
     made = kind(version=version)
     for name, field in kind.fields.items():
@@ -51,7 +51,7 @@ def rows(api: str, version: int, half: str) -> Any:
 
 
 def row(field: Any, version: int) -> Any:
-    """A row of each of its arrays, or two for partitions."""
+    """Return a row of the array `field`. Each array in it has one row; arrays of partitions have two."""
     made = field.data_class(version=version)
     for name, one in field.fields.items():
         if not one.for_version_q(version):
@@ -241,7 +241,7 @@ _OLD_NAMES = {
     "MESSAGE_TOO_LARGE": "MESSAGE_SIZE_TOO_LARGE",
     "UNKNOWN_SERVER_ERROR": "UNKNOWN",
 }
-"""By which kafka-python still calls them."""
+"""Names that kafka-python still uses for errors, by Kafka's present names."""
 
 
 def test_the_codes_are_kafkas() -> None:

@@ -1,4 +1,4 @@
-"""Kafka's framing, however the stream of bytes is cut: every frame is seen, and what is passed on is untouched."""
+"""Tests of Kafka's framing: however the stream is cut, each frame is seen, and bytes that pass are unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ackproof.network.wire import message
 
 FETCH = 1
 SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Frames are drawn as slowly as a busy machine draws them."""
+"""Hypothesis settings without time limits: a busy machine draws frames slowly."""
 
 
 def request(
@@ -39,7 +39,7 @@ def produce(correlation: int, acks: int, rest: bytes = b"", transaction: bytes |
 
 
 class Forwarded:
-    """A stream whose frames are written down; `fates` by their place, else all pass."""
+    """Stream that records its frames. `fates`: fate of a frame by its position in the stream; other frames pass."""
 
     def __init__(self, fates: dict[int, FrameFate] | None = None) -> None:
         self.whole: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The request proxy as a process: one that ends by itself is reported and replaced, one that is ended is not."""
+"""Tests of the request proxy's process: if it ends by itself, it is reported and replaced; after `end`, it is not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_another_takes_its_place_without_its_rules(proxy: RequestProxy, tmp_path
 
 
 def is_taken(address: Address) -> bool:
-    """Return True if somebody listens there."""
+    """Return True if a server accepts connections at this address."""
     with (
         contextlib.suppress(ConnectionRefusedError, ConnectionResetError),
         socket.create_connection(address, 1.0),
@@ -94,7 +94,7 @@ def _some_toxiproxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def laid(needs: frozenset[Need]) -> tuple[dict[Link, list[tuple[Address, Address]]], ...]:
-    """Return for each link the addresses at which it is taken, and to which it is led: of the mesh, of the requests."""
+    """Return the routes of the mesh and of the request proxy: two dicts, link → (listen, upstream) of each route."""
     layout = Layout(ClusterSpec(), ADDRESSES, bool(CLIENTS_BY_PROXY & needs))
     here = (layout, needs, Path("nodes"), RunTag("r", Path(), Path()), lambda node: None)
     mesh = links.wire(*here)

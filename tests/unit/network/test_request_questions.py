@@ -1,4 +1,4 @@
-"""A witness's question: what came back of it, and how often the kernel saw it arrive, whatever else arrives."""
+"""Tests of `ask_question`: the answer, and the number of arrivals that the kernel shows, also among other traffic."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def with_error(line: socket.socket, frame: bytes) -> None:
 
 
 def nothing(line: socket.socket, frame: bytes) -> None:
-    """It stays open, and says nothing."""
+    """Keep the connection open, and send no answer."""
 
 
 @contextlib.contextmanager
 def node(answer: Answer) -> Iterator[Address]:
-    """A node of this process: each connection is read, and answered once."""
+    """Yield the address of a fake node in this process. It accepts one connection, reads a frame and calls `answer`."""
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -73,7 +73,8 @@ def test_nobody_is_there() -> None:
 
 
 def test_what_others_send_meanwhile_is_not_it() -> None:
-    """The question is never taken from the backlog; a stranger's bytes, which are more, are taken and read."""
+    """The request stays in the backlog of a server that accepts nothing. Meanwhile this process receives larger
+    requests of another client."""
     stop = threading.Event()
     came: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The request proxy over real sockets, its loop turned by hand: what each rule does, and that it is undone."""
+"""Tests of the request proxy over real sockets, its loop run step by step: each rule's effect, and its removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter against a server that errs: what Toxiproxy did not do is never taken for done."""
+"""Tests of the Toxiproxy client with a faulty server: a command that was not carried out is never taken for done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ CUT = Toxic("me-timeout-upstream", "timeout", "upstream", {"timeout": 0})
 
 
 class Server:
-    """Answers GET with `proxies`, and everything else with `status`, doing nothing."""
+    """Fake Toxiproxy server. It answers GET with `proxies`, and other requests with `status` without carrying them out.
+    `silent`: set while it answers nothing."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -114,7 +115,8 @@ def test_a_server_that_is_gone() -> None:
 
 
 def test_two_servers_at_once(server: Server) -> None:
-    """The library keeps the address in a class: a second server must not redirect the first."""
+    """toxiproxy-python keeps the server's address in a class: a second client must not change the address of the
+    first."""
     other = Server()
     other.proxies.clear()
     try:

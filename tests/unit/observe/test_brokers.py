@@ -1,4 +1,5 @@
-"""Asking each broker: what a client is given is counted against the mark of the same answer; who is silent is told."""
+"""Tests of `BrokerObserver`: records are compared with the high watermark of the same answer, and silent brokers are
+listed."""
 
 from __future__ import annotations
 
@@ -28,19 +29,20 @@ PLACE = TopicPartition("t", 0)
 
 
 def batch(first: int, count: int, attributes: int = 0) -> bytes:
-    """The header of a batch, and as many zeros as its length says."""
+    """Return the bytes of a batch with `count` offsets from `first` on: its header, and five zeros in place of
+    records."""
     return struct.pack(
         ">qiibIhiqqqhii", first, 49 + 5, 0, 2, 0, attributes, count - 1, 0, 0, 7, 0, 0, count
     ) + bytes(5)
 
 
 class FakeLink:
-    """A broker that gives batches of ten records, `beyond` of them beyond its mark; or raises."""
+    """Fake connection to a broker. It returns the batches `given` and these high watermarks, or raises `fails`."""
 
     def __init__(self, broker: int) -> None:
         self.broker = broker
         self.mark = self.later = 20
-        """The high watermark that it tells with records, and the one right after."""
+        """High watermark in the answer to the first Fetch (`mark`), and to the second (`later`)."""
         self.refuses_later = 0
         self.given = batch(19, 1) + batch(20, 3) + batch(23, 1, attributes=0x20) + batch(24, 9)[:30]
         self.fails: Exception | None = None
@@ -80,7 +82,7 @@ class FakeLink:
 
 
 class Stand:
-    """Two brokers, one asker; its rounds are taken one by one."""
+    """Two fake brokers, and a `BrokerObserver` whose rounds a test runs one by one."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, zookeeper: bool = False) -> None:
         monkeypatch.setattr(brokers, "_ANSWER_WITHIN_S", 0.2)
@@ -146,7 +148,8 @@ def test_what_lies_beyond_the_mark_that_is_told_next_is_counted(stand: Any) -> N
 
 
 def test_a_mark_that_has_risen_since_is_no_breach(stand: Any) -> None:
-    """A broker notes the mark before it reads, and reads up to the mark that there is by then."""
+    """A broker reads the high watermark first. The records that it reads afterwards may reach up to a later high
+    watermark."""
     one = stand()
     one.round()
     one.links[1].later = 22

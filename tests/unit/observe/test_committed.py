@@ -1,4 +1,4 @@
-"""Committed offsets from a log of `__consumer_offsets`, and from a coordinator."""
+"""Tests of committed offsets, read from a log of `__consumer_offsets` and requested from a coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _key(group: str = "g", topic: str = "orders", partition: int = 0, kind: int 
 
 
 def _value(offset: int) -> bytes:
-    """OffsetCommitValue, version 3: offset, leader epoch, metadata, commit time."""
+    """Return an OffsetCommitValue of version 3 with this offset, no leader epoch and no metadata."""
     return struct.pack(">hqihq", 3, offset, -1, 0, 1)
 
 
@@ -85,12 +85,13 @@ def test_a_log_amounts_to_its_offsets(tmp_path: Path, log: list[bytes], found: d
     [("ackproof-r0", 34), ("payments", 13), ("é-grp", 17), ("", 0), ("polygenelubricants", 0)],
 )  # fmt: skip
 def test_a_group_belongs_to_the_partition_of_its_hash(group: str, partition: int) -> None:
-    """The hash of "polygenelubricants" is Integer.MIN_VALUE, of which Utils.abs makes 0."""
+    """The hash of "polygenelubricants" is Integer.MIN_VALUE, which Utils.abs turns into 0."""
     assert partition_of_group(group, 50) == partition
 
 
 class _Cluster:
-    """Node 1 leads the one partition of `__consumer_offsets`. `answers` are served in turn, the last one again."""
+    """Fake cluster whose only partition of `__consumer_offsets` has the leader `leader`. Each request gets the next of
+    `answers`, and the last one from then on; an exception is raised. `links`: ids of the running nodes."""
 
     def __init__(self, *answers: Any, leader: int = 1, links: tuple[int, ...] = (1, 2)) -> None:
         self.answers, self.leader, self.links = list(answers), leader, links

@@ -1,4 +1,4 @@
-"""The log of `__consumer_offsets` as a history: records that tests write, decoded by schemas in a jar."""
+"""Tests of the histories in logs of `__consumer_offsets`: tests write the records, and schemas in a jar decode them."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_torn_end_is_left_out(collect: Any, kept: int) -> None:
 
 
 def test_compressed_batches_are_read(collect: Any) -> None:
-    """`offsets.topic.compression.codec`. Every codec: `test_replica_logs`."""
+    """Brokers may compress this topic (offsets.topic.compression.codec). `test_replica_logs` has every codec."""
     values = [made.commit_value(offset) for offset in range(300)]
     plain = batch(300, values, key=made.commit_key())
     zstd = compressed(plain, 4, pa.compress(plain[61:], codec="zstd", asbytes=True))
@@ -311,7 +311,7 @@ def test_a_log_that_the_cleaner_changes_is_read_again(tmp_path: Path, changes: i
 
 
 def test_structs_may_be_null() -> None:
-    """An int8 says so, before a tagged one a varint."""
+    """An int8 before a struct says whether it is null; before a tagged struct it is a varint."""
     inner = [{"name": "x", "type": "int8", "versions": "0+"}]
     fields: list[dict[str, Any]] = [
         {"name": "plain", "type": "S", "versions": "0+", "nullableVersions": "0+"},

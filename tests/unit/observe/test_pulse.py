@@ -1,4 +1,4 @@
-"""The machine is watched once a second, from the kernel's own counters."""
+"""Tests of `PulseRecorder`, which records the load of the machine once a second from the kernel's counters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_line_each_second_and_one_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_busy_processor_is_seen(tmp_path: Path) -> None:
-    """Another process spins for a second and a half."""
+    """A thread spins for 1.5 s."""
     end = time.monotonic() + 1.5
     spinning = threading.Thread(target=lambda: [None for _ in iter(lambda: time.monotonic() < end, False)])
     spinning.start()
@@ -52,7 +52,8 @@ def test_a_busy_processor_is_seen(tmp_path: Path) -> None:
 
 
 def test_what_a_second_comes_to() -> None:
-    """Of two seconds: 40 ticks of 200 busy, 10 stolen; somebody waited half of them for one, longer for the next."""
+    """In these two seconds 40 of 200 ticks are busy and 10 stolen. Tasks waited 1 s for the processor and 3 s for the
+    disk."""
     before = _Machine(100.0, (1000, 500, 50), (0, 7_000_000, -1))
     now = _Machine(102.0, (1200, 540, 60), (1_000_000, 10_000_000, -1))
     seen = _pulse(RunClock.start(), Counts(25, 300, 200), 10, before, now, 0.25)
@@ -64,7 +65,8 @@ def test_what_a_second_comes_to() -> None:
 
 
 def test_the_kernels_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """user nice system idle iowait irq softirq steal, then guests, who are in user already."""
+    """Columns of the line `cpu`: user nice system idle iowait irq softirq steal, then guest times, which user and nice
+    include."""
     (tmp_path / "stat").write_text("cpu  10 20 30 400 50 6 7 80 9 9\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
     (tmp_path / "cpu").write_text(
         "some avg10=1.00 avg60=2.00 avg300=3.00 total=12345\nfull avg10=0 total=9\n"

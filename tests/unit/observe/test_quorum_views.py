@@ -1,4 +1,4 @@
-"""The sampler where ZooKeeper keeps the metadata: what it holds is fresh or nothing, and nobody waits for it."""
+"""Tests of the sampler in ZooKeeper mode: the servers' view is fresh or empty, and no sample waits for it."""
 
 from __future__ import annotations
 

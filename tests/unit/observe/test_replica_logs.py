@@ -1,4 +1,4 @@
-"""What is seen of the replicas' files, the broken and the foreign ones included."""
+"""Tests of reading replicas' logs, also damaged logs and records of other clients."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ ID = "version: 0\ntopic_id: zq3FzNTdSDWsSk2MzQqXVA"
 
 
 def test_a_log_that_waits_to_be_removed_is_told_apart_by_its_topics_id(tmp_path: Path, run: CaseDir) -> None:
-    """It has no rows among the batches: these are of logs that are there."""
+    """A deleted log has no rows in the table of batches, which has only logs that still exist."""
     data = tmp_path / "data"
     old = {0: batch(0, [b"a"] * 3, epoch=0) + batch(3, [b"b"], epoch=2)}
     gone = _replica(

@@ -1,4 +1,5 @@
-"""Each second every node that runs is asked; silent, paused and gone are told apart; the file is whole or absent."""
+"""Tests of the scraper: it asks each running node once a second; rows differ for silent, paused and ended nodes; the
+file is complete or absent."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def exporter() -> Iterator[tuple[Address, list[str]]]:
 
 @contextmanager
 def silent() -> Iterator[Address]:
-    """Takes connections, and says nothing."""
+    """Yield the address of a server that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield Address(*listening.getsockname())
 

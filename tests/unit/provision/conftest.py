@@ -1,4 +1,5 @@
-"""A machine in small: a Maven and a Java that are scripts, a cache of its own, a Kafka 9.9.9 of three jars."""
+"""Fixtures for tests of provisioning: a fake machine with scripts for Maven and Java, its own cache, and a Kafka 9.9.9
+of three jars."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def java_script(path: Path, version: str = "17.0.99", sharing: str = ", sharing"
 
 @dataclass
 class Machine:
-    """Where its parts stand, and what was told of progress."""
+    """Folders of the fake machine below `root`, and the progress events so far."""
 
     root: Path
     events: list[Progress] = field(default_factory=list)
@@ -83,13 +84,13 @@ class Machine:
         self.events.append(event)
 
     def left_in_cache(self) -> list[str]:
-        """What a builder would leave half."""
+        """Return the paths of unfinished building folders in the cache."""
         return [str(path) for path in self.cache.rglob("*.building-*")]
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Puts the scripts on an otherwise empty PATH."""
+    """Return the fake machine. The PATH has its scripts alone."""
     made = Machine(tmp_path)
     script(made.bin / "mvn", MVN)
     java_script(made.bin / "java")
@@ -112,6 +113,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> object:
-    """Ends what a test may have left in its folder."""
+    """End the processes that a test may have left running in its folder."""
     yield
     end_children(lambda child: child.directory.is_relative_to(tmp_path))

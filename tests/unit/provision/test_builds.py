@@ -1,4 +1,4 @@
-"""A build is found below its path, whole or refused in one line with cause and remedy."""
+"""Tests of finding a build below a path: it is complete, or refused in one line with cause and remedy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def jar(path: Path, files: dict[str, str]) -> Path:
 
 
 def build(folder: Path, version: str = "4.9.0-SNAPSHOT", names: Sequence[str] = NAMES) -> Path:
-    """A folder of jars that look like a Kafka's; its clients say the version and a commit."""
+    """Write jars like those of Kafka into `folder`, and return the folder. The kafka-clients jar has the version and a
+    commit."""
     for name in names:
         files = {f"{name}/A.class": "code"}
         if name.startswith("kafka-clients"):
@@ -53,7 +54,8 @@ def build(folder: Path, version: str = "4.9.0-SNAPSHOT", names: Sequence[str] = 
 
 
 def in_source_tree(folder: Path) -> Path:
-    """As `./gradlew jar` leaves a tree: the modules' own jars, and beside core's what they need."""
+    """Write jars where `./gradlew jar` leaves them in a source tree: each module's own jars, and dependencies in
+    `core`. Return the tree."""
     (folder / "settings.gradle").parent.mkdir(parents=True, exist_ok=True)
     (folder / "settings.gradle").write_text("")
     version = "4.9.0-SNAPSHOT"
@@ -179,7 +181,7 @@ def test_a_version_that_the_jars_do_not_have_is_refused(machine: Machine, tmp_pa
 
 @pytest.fixture
 def patched(machine: Machine) -> Machine:
-    """The repository's server holds a class that can be replaced."""
+    """Return the fake machine; the server jar in its Maven repository has a class that a patch can replace."""
     jar(machine.repository / "kafka_2.13-9.9.9.jar", {"kafka/cluster/Partition.class": "released"})
     hashes = {path.name: sha256(path) for path in machine.repository.iterdir()}
     for name in ("a.jar", "log4j.jar"):
@@ -267,7 +269,7 @@ def test_what_is_no_patch(tmp_path: Path, name: str) -> None:
 
 @pytest.fixture
 def offering(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Maven's repositories offer these; the release 4.9.1 has no lock."""
+    """Return the fake machine, whose Maven repositories offer six versions; the release 4.9.1 has no lock."""
     there = frozenset({"3.8.1", "4.8.0", "4.9.0", "4.9.1", "4.10.0", "5.0.0-rc1"})
     monkeypatch.setattr(maven, "list_published_versions", lambda *_: there)
     return machine

@@ -1,4 +1,5 @@
-"""Byteman's checker as read: one problem per rule, and none for a rule that fits one overload."""
+"""Tests of reading the output of Byteman's checker: one problem per rule, and none for a rule that fits one
+overload."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ r.btm line 40 : invalid expression
 
 @pytest.fixture
 def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Java that prints the file `said`; returns that file."""
+    """Put a Java on the PATH that prints the file `said`, and return the path of that file."""
     said = tmp_path / "said"
     java = script(
         tmp_path / "bin" / "java",

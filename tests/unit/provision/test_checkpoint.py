@@ -1,4 +1,4 @@
-"""Formatting: once per version and features."""
+"""Tests of the metadata checkpoint of new clusters, which is formatted once per version and features."""
 
 from __future__ import annotations
 

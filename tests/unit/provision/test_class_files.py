@@ -1,4 +1,4 @@
-"""Classes and methods of jars, as read without a JVM: what is missing, and the nearest name."""
+"""Tests of reading classes and methods from jars without a JVM: what is missing, and the nearest name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor tells everything at once and never fails itself."""
+"""Tests of the doctor: it reports all checks at once, and raises nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jars come from Maven once, match their lock always, and are whole or absent."""
+"""Tests of Kafka's jars in the cache: fetched from Maven once, always compared with their lock, complete or absent."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_jar_changed_in_the_cache_is_noticed(machine: Machine) -> None:
 
 
 def test_another_lock_is_another_entry(machine: Machine) -> None:
-    """A cache that an ackproof with other versions of the libraries has filled is not mistaken for ours."""
+    """Another version of ackproof may lock other versions of Kafka's libraries: its cache entry is not used."""
     before = kafka_jars(VERSION)
     (machine.repository / "a.jar").write_bytes(b"newer")
     hashes = dict(releases.lock(VERSION).jars, **{"a.jar": hashlib.sha256(b"newer").hexdigest()})
@@ -167,7 +167,8 @@ def mine(machine: Machine) -> list[int]:
 
 
 def test_killed_in_the_middle(machine: Machine) -> None:
-    """kill -9 leaves Maven and half a folder behind; the next one ends and removes both."""
+    """kill -9 leaves a running Maven and an incomplete folder. The next call ends that process and removes the
+    folder."""
     process = other(machine, FAKE_HANG="1")
     wait_until(lambda: list(machine.cache.rglob("a.jar")), what="half a download", timeout_s=30)
     process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which Java is taken."""
+"""Tests of `find_java`: which launcher is chosen, and when it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class-data archives: one that does not fit is never used in silence."""
+"""Tests of class-data archives: an archive that Java cannot use is made again or reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print('openjdk version "17.0.99"\\nmixed mode, sharing', file=sys.stderr)
 
 
 class Maker:
-    """Writes archives without any broker."""
+    """Fake maker of archives, without a broker: call number n writes `contents[n]` as the archive of each role."""
 
     def __init__(self, *contents: str) -> None:
         self.contents = list(contents)

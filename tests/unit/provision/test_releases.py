@@ -1,4 +1,4 @@
-"""The committed locks, and the project that is handed to Maven."""
+"""Tests of the committed locks, and of the POM that Maven gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools besides Kafka: where each comes from, its checksum, and the message where it cannot be had."""
+"""Tests of the tools besides Kafka: where each comes from, its checksum, and the message if it is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .conftest import Machine
 
 @pytest.fixture
 def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with an empty cache, and nothing on its PATH but this folder."""
+    """Return an empty folder, which is the only one on the PATH. The cache is empty too."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))

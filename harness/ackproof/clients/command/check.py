@@ -1,5 +1,5 @@
-"""Check on a small healthy cluster whether a program keeps to the contract of docs/clients.md: do the events that it
-printed agree with what brokers have?
+"""Checks on a small healthy cluster that a program keeps to the contract of docs/clients.md, and that the events that
+it printed agree with what brokers have.
 
 Two instances run. One is killed by SIGKILL under load, which shows what was not flushed in time; the other is asked to
 stop.
@@ -67,7 +67,7 @@ UNTOLD: Final = {
     EventName.STOPPING: "nothing",
     EventName.CLOSED: "a ledger that is complete",
 }
-"""What cannot be judged without an event."""
+"""By event: what the judge cannot know, in words for a message, if a program never prints the event."""
 
 
 class Role(StrEnum):
@@ -122,7 +122,7 @@ class Report:
 
     @property
     def missing(self) -> tuple[tuple[EventName, str], ...]:
-        """Events of the role that the program never printed, each with what cannot be judged without it."""
+        """Events of the role that the program never printed, each with its text in `UNTOLD`."""
         return tuple((name, UNTOLD[name]) for name in events_of(self.role) if not self.counts.get(name))
 
 

@@ -34,9 +34,9 @@ from ackproof.rundir.partition import TopicPartition
 LINES: Final = "lines.jsonl"
 """A program's standard output, in its client's folder."""
 STOP_LINE: Final = b"stop\n"
-"""On standard input: close cleanly. End of file: the harness is gone."""
+"""Line on a program's standard input that asks the program to close cleanly. End of file there: the harness is gone."""
 _AHEAD_NS: Final = 1_000_000_000
-"""Tolerance for times that lie before the program's start or after the moment of reading."""
+"""Tolerance in ns for times before the program's start, or after the moment of reading."""
 
 
 class EventName(StrEnum):
@@ -91,19 +91,22 @@ class BreachKind(StrEnum):
     CLOCK = "clock"
     """The time of the event is before the program's start or in the future."""
     BACKWARDS = "backwards"
-    """The time of the event is before that of the event before."""
+    """The event has an earlier time than the previous event."""
     NUMBER = "number"
     """The number of an attempt or a commit is not the next one."""
     ANSWER = "answer"
-    """A second result of one attempt or commit, the result of none, or an acknowledged offset without a record."""
+    """A second result of one attempt or commit, a result without an attempt or commit, or an acknowledged offset
+    without a record."""
     UNDELIVERED = "undelivered"
-    """A record was reported as processed and not as delivered before, or by a member as processed twice."""
+    """A record was reported as processed without a report of its delivery before, or a member reported it as processed
+    twice."""
     ORDER = "order"
     """An event before `started` or after `closed`, or an end without `closed`."""
     UNFLUSHED = "unflushed"
     """Records were sent before their attempts were printed."""
     UNTOLD = "untold"
-    """Records were committed past, or are in the topic, and were not reported as delivered."""
+    """A reader did not report a record of its topic as delivered, or a service did not report a record below its
+    committed offset."""
     COMMIT = "commit"
     """The group has other committed offsets than those that were printed."""
     STOP = "stop"
@@ -160,7 +163,7 @@ class ProgramEvent:
 
 
 _Readers: TypeAlias = Mapping[str, Callable[[Fields], Any]]
-"""Functions that read the fields of an event, by the name that a `ProgramEvent` has for each."""
+"""Functions that read the fields of an event, by the name of the `ProgramEvent` field that gets the value."""
 
 
 def _number(name: str, default: int | None = None) -> Callable[[Fields], int]:
@@ -235,7 +238,8 @@ def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
 
 @dataclass
 class _Numbers:
-    """Checks the numbers of attempts or of commits: they count 0, 1, 2, …, and each number has at most one outcome."""
+    """Checks the numbers of attempts or of commits: they count 0, 1, 2, …, and each number has at most one outcome.
+    `asked`: the event that begins a number. `next`: the next number. `open`: numbers without an outcome."""
 
     asked: EventName
     next: int = 0
@@ -334,8 +338,8 @@ class ProgramLines:
         self.breaches.append(Breach(kind, self._line if line is None else line, text))
 
     def _keeps(self, event: ProgramEvent, now_ns: int) -> bool:
-        """Check an event against those before it, and add what is wrong to `breaches`. Return False if the event must
-        not be used. `now_ns`: latest time that it may have."""
+        """Check an event against the events before it, and add what is wrong to `breaches`. Return False if the event
+        must not be used. `now_ns`: latest time that the event may have."""
         before = len(self.breaches)
         if not self._since_ns - _AHEAD_NS <= event.t_ns <= now_ns + _AHEAD_NS:
             text = (

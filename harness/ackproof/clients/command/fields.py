@@ -63,8 +63,8 @@ def read_places(data: Fields) -> tuple[TopicPartition, ...]:
 
 
 def read_positions(data: Fields) -> tuple[Position, ...]:
-    """Return committed positions, (partition, offset) each, from the field `os`. Raises `WrongField` if it is missing
-    or has another form."""
+    """Return the positions in the field `os`, each as (partition, offset): to commit, or committed. Raises `WrongField`
+    if the field is missing or has another form."""
     return tuple(_positions(data.get("os"), "os"))
 
 

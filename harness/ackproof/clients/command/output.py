@@ -83,9 +83,9 @@ def read_output(
     arrive while other partitions are read are returned, too.
 
     `starts`: offset at which a partition's read starts; by default its beginning. `identify` returns producer and seq
-    of a record. `hidden`: settings with secrets. `idle_s`: seconds without a record after which it gives up. Return the
-    rows (producer, seq, partition, offset), and why the read is incomplete ('' if it is complete). Raises
-    KafkaException if the consumer cannot be made.
+    of a record. `hidden`: settings with secrets. `idle_s`: seconds without a record after which the read ends,
+    incomplete. Return the rows (producer, seq, partition, offset), and why the read is incomplete ('' if it is
+    complete). Raises KafkaException if the consumer cannot be made.
     """
     config = {
         **(hidden or {}),

@@ -43,7 +43,7 @@ _ASSIGNORS: Final[Mapping[Assignor, str]] = {
     "roundrobin": "RoundRobinAssignor",
     "cooperative-sticky": "CooperativeStickyAssignor",
 }
-"""Classes of `org.apache.kafka.clients.consumer`."""
+"""Name of the class in `org.apache.kafka.clients.consumer`, by the assignor's name in an experiment."""
 _CALL_MS: Final = 15_000
 """Longest time in ms for which a call of a member blocks: a commit without an answer is then unknown."""
 _TRANSACTION_MS: Final = 30_000
@@ -326,7 +326,7 @@ def output_config(bootstrap: str, client: str, transactional_id: str = "") -> di
 
 
 def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return why the Java client refuses a configuration, None if no check finds a reason. It starts no JVM.
+    """Return why the Java client refuses a configuration, None if no check finds a reason. No JVM is started.
 
     The checks: names, whole numbers, booleans, and whether a producer's delivery time-out is long enough. The Java
     client itself ignores an unknown setting; here it is refused, as librdkafka does.

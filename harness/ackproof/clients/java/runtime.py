@@ -1,7 +1,7 @@
 """What a Java client needs to run: Java, its class path in the cache, and a class-data archive that is made once.
 
 The class path is the jar of this folder and five jars of a Kafka release: kafka-clients, its logging interface and its
-codecs. They are those that `provision.jars` keeps for brokers, so a release that runs already needs no download.
+codecs. `provision.jars` keeps these five for brokers too, so a release that runs already needs no download.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ delivery.timeout.ms=200
 
 @cache
 def client_jars(release: str) -> KafkaJars:
-    """Return the class path of a Java client of this Kafka release. Its jars are verified by SHA-256, as the jars of
-    brokers are.
+    """Return the jars on the class path of a Java client of this Kafka release: its own jar first, then jars of the
+    release. These are verified by SHA-256, as the jars of brokers are.
 
-    Raises `BadInput` (no such release), `MissingTool` (mvn, java), `ProvisionFailed` (download, SHA-256).
+    Raises as `provision.jars.kafka_jars` does: `BadInput` (no such release), `MissingTool` (mvn, java),
+    `ProvisionFailed` (download, SHA-256), `WaitTimeout`.
     """
     every = kafka_jars(release)
     classpath = (JAR, *(jar for jar in every.classpath if jar.name.startswith(_NEEDED)))

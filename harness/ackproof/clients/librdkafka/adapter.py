@@ -43,7 +43,7 @@ _CONSUMES: Final[dict[str, ConfigValue]] = {
 }
 _TRANSACTION_MS: Final = 30_000
 TRANSACTION_CALL_S: Final = 10.0
-"""Time-out of one call of a member's transactional producer."""
+"""Time-out in seconds of one call of a member's transactional producer."""
 _FAST_REFRESH_MS: Final = 100
 _SINGLE_SEND_BACKOFF_MS: Final = 500
 _STATISTICS_MS: Final = 200

@@ -41,13 +41,13 @@ from ackproof.rundir.payload_bulk import BulkDecoder
 
 EXIT_FAILED: Final = 1
 EXIT_STUCK: Final = 5
-"""The library did not close in time."""
+"""Exit status of a member whose library did not close in time."""
 _WAIT_S: Final = 0.1
 """Longest time in seconds for which `consume` waits for a full batch."""
 _INSIST_S: Final = 60.0
-"""Calls of the transactional producer are repeated for so many seconds."""
+"""Seconds for which a call of the transactional producer is repeated after retriable errors."""
 _REPEAT_S: Final = 0.1
-"""Pause before a call is repeated: some errors come at once."""
+"""Seconds of pause before a call is repeated, because some errors are returned at once."""
 _CLOSE_S: Final = 10.0
 _AGAIN_S: Final = 0.5
 
@@ -73,7 +73,7 @@ class MemberProcess:
         self.batch = self.number = -1
         self.commit_at = time.monotonic() + settings.commit_s
         self.failure = ""
-        """Name of the error of a copy that was not acknowledged."""
+        """Name of the first error of a copy that was not acknowledged; '' if there was none."""
         self.lines.add("started", client=settings.client)
         self.lines.flush()
         self.producer = self._start_producer() if settings.output else None

@@ -18,7 +18,7 @@ from ackproof.clients.librdkafka.messages import show_error
 
 _ASK_S: Final = 1.0
 _POSITIONS_S: Final = 30.0
-"""Longest time for which a member asks for the committed offsets of an assignment; then the library looks them up."""
+"""Seconds for which a member asks for the committed offsets of an assignment. After that the library looks them up."""
 _METADATA: Final = b"CGMDv2:"
 """Beginning of librdkafka's serialised group metadata; then generation (i32, host order), group, member and instance,
 each but the last ending with NUL (rd_kafka_consumer_group_metadata_write)."""

@@ -145,6 +145,6 @@ def resume_offset(position: int, low: int, high: int, cut: int | None) -> int:
 
 
 def show_error(error: KafkaError) -> None:
-    """Write one of the library's errors to standard error."""
+    """Write an error of librdkafka to standard error, as `NAME: text`."""
     sys.stderr.write(f"{error.name()}: {error.str()}\n")
     sys.stderr.flush()

@@ -31,7 +31,8 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
 
 _BLOCK: Final = 512
-"""Records that are sent at full speed between two calls that serve delivery reports: half a millisecond."""
+"""Number of records that are sent at full speed between two calls that serve delivery reports; they take half a
+millisecond."""
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02

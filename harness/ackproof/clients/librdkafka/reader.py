@@ -53,7 +53,7 @@ _STUCK_S: Final = 1.5
 """Like `_QUIET_S`, for a reader that knows the log ends. It then expects no more records: only control records are
 left, or the broker withholds records."""
 _DRAIN_S: Final = 5.0
-"""Longest time for which a reader reads on after it was asked to stop."""
+"""Longest time in seconds for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
 """The reader gives up a commit without an answer after this many seconds, and commits again."""
@@ -104,8 +104,8 @@ class ReaderProcess:
         partition, offset) of each partition."""
         self.give_up_at = math.inf
         self.due: tuple[int, list[tuple[str, int, int]]] | None = None
-        """The next commit, None if none is due: how many buffers must be in the ledger first, and the offsets as
-        above."""
+        """The next commit, None if none is due: how many buffers must be in the ledger first, and (topic, partition,
+        offset) of each partition."""
         callbacks = {"error_cb": show_error, "on_commit": self._on_commit}
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 

@@ -68,7 +68,8 @@ class LeaderEpochs:
         self._spans: list[list[_EpochSpan]] = [[] for _ in places]
 
     def add(self, statistics: str) -> int:
-        """Add one statistics event of the library (JSON). Return when the library made it, in CLOCK_MONOTONIC ns."""
+        """Add one statistics event of the library (JSON). Return the time at which the library made it, in
+        CLOCK_MONOTONIC ns."""
         emission = json.loads(statistics)
         at_ns = int(emission["ts"]) * 1000
         for topic, states in emission["topics"].items():

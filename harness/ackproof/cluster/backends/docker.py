@@ -59,7 +59,8 @@ _SUBNET_TRIES: Final = 8
 
 @dataclass(frozen=True)
 class _Ground:
-    """The container engine, network and images of one cluster. `gateway`: address of this machine in the network."""
+    """The container engine, network and images of one cluster. `image`: image of the cluster's own Kafka build.
+    `gateway`: address of this machine in the network. `containers`: by node id."""
 
     engine: Engine
     image: KafkaImage
@@ -68,7 +69,7 @@ class _Ground:
     addresses: DockerAddresses
     containers: dict[int, NodeContainer] = field(default_factory=dict)
     images: dict[int, KafkaImage] = field(default_factory=dict)
-    """Images of nodes that run another Kafka build than the cluster."""
+    """Images, by node id, of nodes that run another Kafka build than the cluster."""
 
 
 class DockerCluster(OwnCluster):
@@ -304,7 +305,7 @@ def _subnet(block: int) -> str:
 @dataclass(frozen=True)
 class DockerAddresses(Addresses):
     """The addresses of one cluster of containers. `clients`, `controllers`, `exporters`: published port of each node's
-    listener."""
+    listener, by node id."""
 
     clients: Mapping[int, int] = field(default_factory=dict)
     controllers: Mapping[int, int] = field(default_factory=dict)

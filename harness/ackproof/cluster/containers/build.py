@@ -134,8 +134,8 @@ def _make_image(
 
 def recipe_of(digest: str) -> str:
     """Return 12 hexadecimal digits that identify what an image is made of, by which an outdated image is recognized.
-    They are a hash over `digest` (the jars', `KafkaJars.digest`), the Debian release and packages, and the files in
-    `recipe/`."""
+    They are a hash over `digest` (`KafkaJars.digest` of the image's jars), the Debian release and packages, and the
+    files in `recipe/`."""
     text = digest + _debian() + _PACKAGES
     text += "".join(f"{path.name}{path.read_text(encoding='utf-8')}" for path in sorted(_RECIPE.iterdir()))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,4 +1,7 @@
-"""One container of a node, which is made once and started again after each end, the process in it, and its code."""
+"""A node's container, the process in it, and Byteman's agent in that process.
+
+The container is made once, and started again after each end of the process.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ by itself with status 143."""
 NODE_FOLDER: Final = "/mnt/node"
 """The node's folder in its container, the working folder."""
 _CONFIG: Final = "/opt/kafka/config"
-"""Path in the container of the Kafka settings file that the image's start script writes."""
+"""Folder in the container where the image's start script writes Kafka's settings; it is `config` in the node's
+folder."""
 _PROC: Final = Path("/proc")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 

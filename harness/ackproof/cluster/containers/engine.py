@@ -1,4 +1,4 @@
-"""The container engine of this machine, through the docker SDK."""
+"""The container engine of this machine, through the docker SDK: its errors, networks, labels, and leftovers of runs."""
 
 from __future__ import annotations
 
@@ -200,7 +200,8 @@ def marks(found: Mapping[str, str] | None) -> Marks | None:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A container, network or volume with the marks of a run, found to be removed. The run may still be going on."""
+    """A container, network or volume with the marks of a run, which may still be going on. `name`: its name in the
+    engine."""
 
     kind: Kind
     name: str

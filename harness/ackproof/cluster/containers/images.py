@@ -24,9 +24,9 @@ KAFKA_LABEL: Final = "ackproof.kafka"
 RECIPE_LABEL: Final = "ackproof.recipe"
 JAVA_LABEL: Final = "ackproof.java"
 ARCHIVE: Final = "/opt/kafka/kafka.jsa"
-"""Path of the class-data archive in both images."""
+"""Path of the class-data archive in the images of ackproof and of apache/kafka."""
 LIBS: Final = "/opt/kafka/libs"
-"""Folder of the jars in both images."""
+"""Folder of the jars in the images of ackproof and of apache/kafka."""
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,8 @@ def _forget_loop(number: int) -> bool:
     """Remove an unused loop device from the kernel, which makes new ones as needed. Return True if it was removed.
 
     A thaw during a file system's shutdown leaves the block device frozen for good: each mount fails ("already mounted",
-    in the kernel's log "blockdev is frozen") until the device is removed. The kernel refuses that while it is in use.
+    in the kernel's log "blockdev is frozen") until the device is removed. The kernel refuses to remove a device that is
+    in use.
     """
     try:
         with Path("/dev/loop-control").open("rb") as control:

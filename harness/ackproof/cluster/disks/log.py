@@ -111,7 +111,8 @@ def batch_at(data: bytes | mmap.mmap, position: int, length: int) -> Batch | Non
 
 
 class Record(NamedTuple):
-    """One record of a batch, decoded. `timestamp_ms`: its own, which does not count if the batch has `append_time`."""
+    """One record of a batch, decoded. `timestamp_ms`: the producer's timestamp, which does not count if the batch has
+    `append_time`."""
 
     offset: int
     timestamp_ms: int

@@ -66,7 +66,7 @@ class NodeDisk:
     metadata_dir: Path
     lay: Callable[[], None]
     file_systems: tuple[FileSystem, ...] = field(default=())
-    """Empty if the node's data is on the machine's file system."""
+    """The node's own file systems; empty if its data is on the machine's file system."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -227,7 +227,8 @@ def orphans() -> Iterator[Path]:
 
 
 def thaw_below(folder: Path) -> None:
-    """Thaw all file systems that are mounted below a folder."""
+    """Thaw all file systems that are mounted below a folder. File systems that are not frozen or cannot be thawed stay
+    as they are."""
     for point in mounts_below(folder):
         thaw(point)
 

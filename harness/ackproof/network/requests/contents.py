@@ -91,9 +91,9 @@ def read_fetched_partitions(
 
 
 def make_error_response(api: int, version: int, frame: memoryview, code: int) -> bytes:
-    """Return a framed response with error `code` to the framed request `frame`: at its top level, or, if it has no
-    error there, for each partition or group of the request. `api`: Kafka's API key. Raises `UnreadableFrame` if the
-    request cannot be decoded, or if its response has no error."""
+    """Return a framed response to the framed request `frame`, with the error `code` at the top level of the response.
+    If the response has no error there, each partition or group of the request gets the error. `api`: Kafka's API key.
+    Raises `UnreadableFrame` if the request cannot be decoded, or if its response has no error field."""
     if _error_offset(_names()[api], version) is not None:
         _, flexible, rest = _LAYOUTS[_names()[api]]
         tags = b"\0" * (version >= flexible)
@@ -205,7 +205,7 @@ def _rows(value: Any, version: int) -> Iterator[tuple[PartitionKey, object, Any]
 
 def _fields(value: object, version: int) -> Mapping[str, Any]:
     """Return kafka-python's descriptions of the fields that `value` has in a version of the protocol, by name. `value`:
-    a message, a row in it, or the description of an array, whose rows then count. Empty for other values."""
+    a message or a row in it; or the description of an array, for the fields of its rows. Empty for other values."""
     schema = getattr(type(value), "_struct", value)
     known = getattr(schema, "fields", None) or {}
     return {name: field for name, field in known.items() if field.for_version_q(version)}
@@ -297,7 +297,7 @@ ERRORS: Final[Mapping[str, int]] = MappingProxyType(
         "BROKER_ID_NOT_REGISTERED": 102,
     }
 )
-"""Kafka's names and codes of errors of requests and partitions."""
+"""Kafka's error code by name, of the errors that a fault can put into a response (`error` in an experiment)."""
 
 
 def _fetch(version: int) -> bytes:

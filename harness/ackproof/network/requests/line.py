@@ -359,8 +359,8 @@ class RelayConnection:
             self._loop.later(0.0, wait.acting.release)
 
     def _hung_up(self) -> bool:
-        """Return True if the client has closed its side; the connection has then been reset. The close is noticed even
-        if earlier bytes of the client are still unread."""
+        """Return True, and reset the connection, if the client has closed its side. The close is noticed even if
+        earlier bytes of the client are still unread."""
         poll = select.poll()
         poll.register(self.asking.source, select.POLLRDHUP)
         if gone := bool(poll.poll(0)):

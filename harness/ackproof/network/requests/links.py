@@ -31,7 +31,7 @@ from ackproof.network.requests.rules import Rule, RuleCounts
 from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
-"""APIs for the control question. It uses the first of them that is not the question's own API and that the same kind
+"""APIs for the control question, which uses the first of them that is not the question's own API and that the same kind
 of connection carries."""
 
 
@@ -320,8 +320,8 @@ class NamespaceRequestLinks(RequestLinks):
         self._spaces = spaces
 
     def route(self, viewer: int, peer: int) -> str | None:
-        """Return None for a node, whose connections are redirected in its namespace; for clients the proxy's
-        host."""
+        """Return None for a node, whose connections are redirected in its namespace. For clients return the proxy's
+        host; None if the proxy does not serve the link."""
         return super().route(viewer, peer) if viewer == CLIENTS else None
 
     def renew(self, node: int) -> None:

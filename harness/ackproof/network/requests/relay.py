@@ -183,7 +183,8 @@ class Relay:
         self._epoll.close()
 
     def guarded(self, line: RelayConnection, act: Callable[[], None]) -> None:
-        """Call `act` for a connection, then send what is due on it; an OSError resets the connection."""
+        """Call `act` for a connection, then send the frames that are due on the connection; an OSError resets it. Does
+        nothing for a closed connection."""
         if line.closed:
             return
         try:

@@ -12,7 +12,7 @@ EVERY_API: Final = -1
 """Key of a rule that acts on requests of every API. Of probes, requests by which the harness observes rules, it takes
 only those of `PROBED_API`."""
 PROBED_API: Final = 18
-"""Key of ApiVersions."""
+"""API key of ApiVersions, the only API whose probes a rule for every API takes."""
 PartitionKey: TypeAlias = tuple[str, int]
 """A topic, by its name or the hexadecimal digits of its id, and a partition."""
 
@@ -23,8 +23,8 @@ class RuleKind(StrEnum):
     HOLD = "hold"
     """The frame waits until it is released or the rule is removed."""
     LOSE = "lose"
-    """The frame is dropped, and with it all later ones in its direction of the connection (a Produce request with
-    acks=0: it alone)."""
+    """The frame is dropped, and with it all later frames in its direction of the connection. A Produce request with
+    acks=0 is dropped alone."""
     LATE = "late"
     """The frame is passed on after a delay."""
     CLOSE = "close"
@@ -133,9 +133,9 @@ class HeldFrame:
     go: Callable[[], None]
     """Pass the frame on."""
     copy: Callable[[], bytes]
-    """Return the whole frame; b'' if it has not come whole."""
+    """Return the whole frame; b'' if it has not arrived completely."""
     abandoned: Callable[[], bool]
-    """Return True if the client has hung up; then the connection is ended, and the frame never goes."""
+    """Return True if the client has hung up: the call then resets the connection, and the frame is never passed on."""
 
 
 @dataclass

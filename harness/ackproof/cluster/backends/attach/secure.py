@@ -51,7 +51,7 @@ _UNDERSTOOD: Final = frozenset(
 )
 _OF_SECURITY: Final = ("sasl.", "ssl.", "https.", "security.", "enable.ssl.", "enable.sasl.")
 _HARMLESS: Final = ("socket.", "broker.address.", "client.dns.")
-"""Settings of connections that only librdkafka needs."""
+"""Prefixes of settings of connections that only librdkafka needs. They are accepted."""
 
 
 def why_refused(name: str) -> str:
