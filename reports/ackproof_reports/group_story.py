@@ -125,7 +125,7 @@ def _merged(found: Iterable[Incident]) -> Iterator[Incident]:
 # -- the story of a record ------------------------------------------------------------------------------------------
 
 Record = tuple[int, int]
-"""Producer and seq."""
+"""Identity of a record: the number of its producer, and its seq."""
 _STATES = {
     ProcessingState.ABORTED: ", in a transaction that was aborted",
     ProcessingState.UNKNOWN: ", in a transaction whose outcome is unknown",

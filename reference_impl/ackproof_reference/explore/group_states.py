@@ -20,7 +20,7 @@ TWO_OWNERS = "two-owners"
 CLASSES = (UNDELIVERED, REDELIVERED, TORN, DOUBLED, REGRESSED, LOST_COMMIT, ZOMBIE, TWO_OWNERS)
 """Classes of findings, as docs/groups.md defines them."""
 Finding: TypeAlias = tuple[str, str]
-"""Class and sentence."""
+"""A broken invariant: its class (one of `CLASSES`), and a sentence for readers."""
 
 
 class GroupIncidents(NamedTuple):
@@ -61,9 +61,13 @@ class Stage(IntEnum):
 
 
 class Member(NamedTuple):
-    """A group member's own state. `position`: number of the record that it takes next. `dirty`: it has
-    something to commit: processed records, or with AT_DELIVERY those that it got. `rival`: another member had
-    a commit accepted during this assignment."""
+    """A group member's own state. `epoch`: the member epoch or generation that it knows; NO_EPOCH: it is in no
+    generation. `owns`: it has the partition assigned. `position`: number of the record that it takes next. `stage`:
+    its progress with one record.
+
+    `dirty`: it has something to commit: processed records, or with AT_DELIVERY those that it got. `rival`: another
+    member had a commit accepted during this assignment.
+    """
 
     alive: bool = False
     epoch: int = NO_EPOCH
