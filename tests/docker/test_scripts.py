@@ -1,4 +1,4 @@
-"""Scripts in containers: the gates hold there, and what does not hold is noticed."""
+"""Tests of scripts in containers: the gates hold, and a gate that does not hold is noticed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNLED = Lie(
     0,
     "the fetches of broker 2 to be held",
 )
-"""Connections of a container are led past the proxy."""
+"""Lie: the connections of containers are not redirected to the proxy."""
 
 
 @pytest.mark.nightly  # tests/cluster/test_scripts.py has a script with every push

@@ -1,4 +1,4 @@
-"""The explorer, for the tests of the reference implementation."""
+"""Fixtures for the tests of the reference implementation."""
 
 from __future__ import annotations
 
