@@ -194,9 +194,10 @@ class GroupRules:
 
     # Not of any release: for planted bugs.
     check_generation: bool = True
-    """The coordinator checks member and generation of a commit."""
+    """The coordinator checks member and generation of a commit; off: it accepts a commit of any member and
+    generation."""
     load_offsets: bool = True
-    """A new coordinator loads the committed offsets."""
+    """A new coordinator loads the committed offsets from the log; off: it begins with an empty log."""
     load_shift: int = 0
     """Number of offsets that a new coordinator adds to the committed offset; 0: none."""
 

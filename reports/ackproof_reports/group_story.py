@@ -82,7 +82,7 @@ class MemberLife:
         ).to_pylist()
         found = sorted(self._incidents(), key=lambda one: one.t_ns)
         self.incidents = tuple(_merged(found))
-        """In order of time."""
+        """Incidents of the member, in order of time."""
 
     def _incidents(self) -> Iterator[Incident]:
         name = self.client

@@ -69,7 +69,7 @@ class CaseView:
     simulation: SimulationFile | None = None
     conformance: ConformanceFile | None = None
     groups: GroupsFile | None = None
-    """What became of consumer groups; None if the run had none."""
+    """Consumer groups at the end of the run, and their members; None if the run had none."""
 
     @property
     def anchor(self) -> str:

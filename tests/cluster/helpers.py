@@ -1,4 +1,4 @@
-"""Helpers of the tests with real brokers."""
+"""Helpers of the tests with real brokers: run an experiment, produce records, wait for leaders and ISRs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the replay's steps in ZooKeeper mode."""
+"""Tests of the partition changes that the replay allows in ZooKeeper mode: elections, shutdowns, changes of the ISR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of a leader's steps."""
+"""Tests of a leader's steps: appends, answers to producers, fetches, the high watermark, new epochs."""
 
 from __future__ import annotations
 

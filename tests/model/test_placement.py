@@ -75,7 +75,7 @@ class Unshuffled(Random):
     """Random source that neither shuffles nor offsets, so that only the striping decides."""
 
     def shuffle(self, x: object) -> None:
-        """Leave it as it is."""
+        """Keep the order."""
 
     def randrange(self, *_: object) -> int:
         return 0

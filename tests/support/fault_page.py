@@ -99,7 +99,7 @@ def _apis() -> str:
 
 
 def page() -> str:
-    """Return the text that the page must have."""
+    """Return the text that `docs/faults.md` must have: its part above the mark, and the generated reference."""
     return PAGE.read_text("utf-8").split(MARK)[0] + MARK + "\n" + reference()
 
 

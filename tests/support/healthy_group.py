@@ -45,7 +45,7 @@ class Table:
         self.extra: list[dict[str, Any]] = []
 
     def row(self, at: int) -> dict[str, Any]:
-        """Return a copy of a healthy row."""
+        """Return a copy of the healthy row with index `at`, by name of the column."""
         return {
             name: value if isinstance(value, str | bool) else value[at].item()
             for name, value in self.columns.items()
@@ -110,12 +110,12 @@ class HealthyGroup:
         self.producer = offset % self.producers
         self.seq = offset // self.producers * self.partitions + partition
         self.generation = self.members
-        """Generation of all members, and epoch of each."""
+        """Generation of the group, which every member has; with KIP-848 its group epoch."""
         number = offset // self.batch
         delivered = START + number * (self.batch + 2) * MS
         processed = delivered + (offset % self.batch + 1) * MS
         own = -(-self.partitions // self.members)
-        """Most partitions of a member."""
+        """Greatest number of partitions that a member has."""
         self.deliveries = Table(
             DELIVERIES,
             {
@@ -135,7 +135,7 @@ class HealthyGroup:
             },
             count,
         )
-        """Row p * records + o is that of record o of partition p."""
+        """Row p * records + o is the delivery of record o of partition p."""
         self._make_commits(own)
         self._make_membership()
         self._make_log()
@@ -160,7 +160,7 @@ class HealthyGroup:
             },
             count,
         )
-        """The final read; as the one at read_committed too, if the producers use transactions."""
+        """Rows of the final read. If the producers use transactions, the read at read_committed has the same rows."""
         self.copies = (
             Table(
                 OUTPUT,
@@ -170,7 +170,7 @@ class HealthyGroup:
             if self.output
             else Table(OUTPUT, dict.fromkeys(OUTPUT.names, 0), 0)
         )
-        """The output, row by row as the input."""
+        """Rows of the output, in the order of the input; none without an output."""
 
     def _make_commits(self, own: int) -> None:
         batches = -(-self.records // self.batch)
@@ -263,7 +263,8 @@ class HealthyGroup:
             },
             count,
         )
-        """The log of each replica, in order; `write` gives each its node. Odd offsets are free."""
+        """Records in the log of `__consumer_offsets`, in order; `write` writes them for each replica. Odd offsets are
+        free for tests."""
         for epoch in range(1, self.generation + 1):
             self.log_record(4 * epoch, OffsetsRecord.GROUP, epoch=epoch)
         if self.protocol == "consumer":

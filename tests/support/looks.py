@@ -7,6 +7,7 @@ from ackproof.quantities.states import LIVE
 
 
 def told_now(sampler: Sampler, state: str, number: int) -> float | None:
-    """Return a state of partition `number` of `orders`; None if the last sample is older than a second."""
+    """Return the sampled value of `state` (a key of `LIVE`, such as `isr`) for partition `number` of `orders`; None if
+    the newest sample is older than a second."""
     sample = sampler.fresh("orders", number)
     return None if sample is None else LIVE[state](sample)

@@ -65,5 +65,5 @@ def following(held: Log, of: Partition | None = None, broker: int = 2, *, trunca
 def fetch(
     offset: int, last_epoch: int = 0, follower: int = 2, epoch: int = 0, broker_epoch: int = 0
 ) -> Fetch:
-    """Return a fetch by `follower` from broker 1."""
+    """Return a fetch by `follower` from broker 1, in leader epoch `epoch`. `last_epoch`: the last epoch in its log."""
     return Fetch(follower, 1, broker_epoch, epoch, offset, last_epoch)

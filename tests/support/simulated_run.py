@@ -67,7 +67,7 @@ def replayed(case: Case, folder: Path, *, seed: int, batches: int) -> tuple[Simu
 
 
 def lost(told: ConformanceFile) -> int:
-    """Return the number of lost acknowledged records."""
+    """Return the number of lost acknowledged records in the result of a replay."""
     return next(one.count for one in told.classes if one.anomaly == "lost")
 
 

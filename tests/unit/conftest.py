@@ -1,4 +1,4 @@
-"""Fixtures for the unit tests of several rooms."""
+"""Fixture `system` for the unit tests of several rooms: a small mounted file system."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Final
 FOLDER: Final = Path(__file__).resolve().parent
 ROOT: Final = FOLDER.parents[1]
 RELEASE: Final = "4.4.0"
-"""Release to whose classes the rules are written."""
+"""Release of Kafka that a rule patches, unless the bug's row names another one."""
 
 
 class Sees(Enum):

@@ -29,7 +29,7 @@ from ackproof_reference.metadata import Metadata, Partition
 from ackproof_reference.node import step
 
 Entry = dict[str, Data]
-"""A step of a script, as in an experiment file."""
+"""A step of a script, as in an experiment file: field name → value."""
 
 
 class NotForceable(AckproofError):

@@ -18,7 +18,7 @@ LOST_COMMIT = "lost-commit"
 ZOMBIE = "zombie-commit"
 TWO_OWNERS = "two-owners"
 CLASSES = (UNDELIVERED, REDELIVERED, TORN, DOUBLED, REGRESSED, LOST_COMMIT, ZOMBIE, TWO_OWNERS)
-"""Classes of findings, as docs/groups.md defines them."""
+"""Classes of findings of the model of a consumer group, as docs/groups.md defines them."""
 Finding: TypeAlias = tuple[str, str]
 """A broken invariant: its class (one of `CLASSES`), and a sentence for readers."""
 
@@ -51,13 +51,13 @@ class Stage(IntEnum):
     IDLE = 0
     """The member is between two records."""
     HANDED = 1
-    """It got the record before its position, and has not processed it."""
+    """The member got the record before its position, and has not processed it."""
     PROCESSED = 2
-    """It has processed the record before its position, and commits."""
+    """The member has processed the record before its position, and commits."""
     COMMITTED = 3
-    """It has committed past the record at its position, and has not processed it."""
+    """The member has committed past the record at its position, and has not processed it."""
     PENDING = 4
-    """Its transaction has the output and the offset of the record before its position."""
+    """The member's open transaction has the output and the offset of the record before its position."""
 
 
 class Member(NamedTuple):

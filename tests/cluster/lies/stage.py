@@ -59,7 +59,7 @@ class Judged:
 
 @dataclass
 class Stage:
-    """Runs below one folder, by name."""
+    """Runs cases below one folder and judges them. `runs`: the run directories by name of the case."""
 
     folder: Path
     installed: Installation

@@ -1,4 +1,4 @@
-"""Faults of links that every backend can inject, as in a file."""
+"""Faults of links that every backend can inject, written as in an experiment file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of requests, as in a file."""
+"""Request faults for the tests of both backends, written as in an experiment file."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def of_any_partition(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def right_behind(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the proxy a rule without its delay."""
+    """Give the proxy a rule without its delay, so that it acts at once."""
     return lambda links, rule: real(links, replace(rule, delay=0.0))
 
 

@@ -35,7 +35,7 @@ class Bite:
 
 @dataclass
 class Table:
-    """Results of all faults of the session."""
+    """Results of all faults of the session, one row per injected fault."""
 
     rows: list[Bite] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Tests of the sequence diagrams of counterexamples."""
+"""Tests of the sequence diagrams of counterexamples: lanes, steps, the finding, escaped texts, their page."""
 
 from __future__ import annotations
 
