@@ -94,7 +94,7 @@ def test_a_reassignment_that_adds_only_ends_when_all_are_in_sync() -> None:
 
 
 def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
-    """As changePartitionReassignment of 4.3.1: broker 3, which was being added, counts as a present replica."""
+    """Source: changePartitionReassignment of 4.3.1. Broker 3, which was being added, counts as a present replica."""
     moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (3, 2), ONE)
     other = controller.reassign(moving, (1, 3), ONE).partition
     assert (other.replicas, other.adding, other.removing) == ((1, 3, 2), (3,), (2,))

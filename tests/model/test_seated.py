@@ -110,7 +110,7 @@ def test_no_record_may_come_where_the_leader_counts_as_further_than_the_log_goes
 
 
 def test_an_answer_that_would_be_taken_late_may_cut_who_leads() -> None:
-    """It happens in a scope with three brokers and three moves, without `matched responses`: a leader of an epoch in
+    """The case needs a scope of three brokers with three moves and without `matched responses`. A leader of an epoch in
     between, with an empty log, still has to answer a fetch."""
     where = replace(scope("4.0", brokers=3), acks=1)
     partition = Partition((1, 2, 3), 3, 3, 4, (1, 2, 3))

@@ -36,8 +36,7 @@ from ackproof_reference.group_coordinator import (
 from ackproof_reference.rules import CommitMode, GroupProtocol
 
 Step = tuple[str, str, WorldState, tuple[Finding, ...]]
-"""A step of the model: its actor, a sentence, the state after the step, and its findings, each as (class,
-sentence)."""
+"""A step of the model: its actor, a sentence, the state after the step, and its findings, each as (class, sentence)."""
 
 
 class CoordinatorSteps:

@@ -66,8 +66,7 @@ class Member(NamedTuple):
     its progress with one record.
 
     `dirty`: it has something to commit: processed records, or with AT_DELIVERY those that it got. `rival`: another
-    member had a commit accepted during this assignment.
-    """
+    member had a commit accepted during this assignment."""
 
     alive: bool = False
     epoch: int = NO_EPOCH

@@ -64,8 +64,8 @@ def send_again(running: CaseRun, *, elsewhere: bool = False, damaged: bool = Fal
 
 
 def send_once_more(running: CaseRun) -> None:
-    """Write a record of producer 0 three times more: unchanged, damaged, and to the other partition. Wait before until
-    it was acknowledged."""
+    """Wait until a record of producer 0 is acknowledged; then write it three times more: unchanged, damaged, and to the
+    other partition."""
     workload = running.workload
     assert workload is not None
     counters = workload.counters("p0")
