@@ -1,4 +1,4 @@
-"""Tests of pairs of faults on real brokers: the timeline shows them in force together; one kills a groups'
+"""Tests of pairs of faults on real brokers: the timeline shows them in force together; one pair kills a group's
 coordinator."""
 
 from __future__ import annotations

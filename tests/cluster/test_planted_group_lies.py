@@ -64,7 +64,7 @@ def _output(change: Callable[[lies.Rows], lies.Rows]) -> Callable[[CaseDir], Non
 
 
 def _told_less(run: CaseDir) -> None:
-    """Lie: at the end OffsetFetch answers `BACK` offsets less for the group `plain` than it committed."""
+    """Lie: at the end OffsetFetch answers each committed offset of the group `plain` too low by `BACK`."""
     file = GroupsFile.load(run.groups)
     ends = []
     for end in file.groups:
@@ -119,7 +119,8 @@ LIES: Mapping[str, tuple[Callable[[CaseDir], None], dict[str, int], str]] = {
         "group exact: 1 doubled output",
     ),
 }
-"""By name of the lie: the change, the counts that the audit must find, and the begin of a reason of the verdict."""
+"""By name of the lie: the change, the counts that the audit must find, and the first words of a reason of the
+verdict."""
 
 
 def set_back(bootstrap: str, group: str) -> None:

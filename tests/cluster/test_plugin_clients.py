@@ -39,9 +39,8 @@ Send = Callable[[str], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def lost_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Collect the sockets of kafka-python that found no broker, which the library does not close.
-
-    Its log lines are suppressed, because pytest would keep them with the objects that they name, and so the sockets."""
+    """Collect the garbage after each test, without warnings of sockets that kafka-python left open when it found no
+    broker. kafka-python's log is suppressed: pytest would keep its lines, which refer to these sockets."""
     caplog.set_level(logging.CRITICAL, logger="kafka")
     yield
     with warnings.catch_warnings(action="ignore"):

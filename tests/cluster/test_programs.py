@@ -163,7 +163,7 @@ def judged(folder: Path, text: str) -> tuple[CaseDir, VerdictFile]:
 
 
 def numbers(verdict: VerdictFile, name: str) -> float:
-    """Return a number in the opinions about the service, by its name."""
+    """Return the number `name` from the verdict's opinions about the service."""
     return next(
         opinion.numbers[name]
         for opinion in verdict.opinions

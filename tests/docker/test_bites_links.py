@@ -43,9 +43,8 @@ OF_THE_NIGHT = (
     "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
     "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
 )
-"""Faults that run in containers at night only; on processes they run with every push. With every push containers have a
-cut and a split of brokers (packet rules in a namespace), a throttled link (a proxy to which a namespace redirects), a
-delay of clients' links, and lost packets."""
+"""Faults that run in containers at night only; on processes they run with every push. The other faults run in
+containers with every push: at least one for each mechanism (packet rules, proxies, lost packets)."""
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
 
 
 OF_A_PARTITION = "hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch, partition: t/0}"
-"""A fault that runs on processes with every push."""
+"""A fault that runs in containers at night only; on processes it runs with every push."""
 
 
 @pytest.mark.parametrize(

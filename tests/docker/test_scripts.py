@@ -1,4 +1,5 @@
-"""Tests of scripts in containers: the gates hold, and a gate that does not hold is noticed."""
+"""Tests of scripted steps in containers: requests are held and let through as written, and each planted lie fails the
+script."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def test_truncation_by_epoch_diverges_after_two_quick_elections(explore: Explore
 
 
 def test_walking_back_still_loses_by_early_expansion(explore: Explorer) -> None:
-    """KIP-320: a new leader's high watermark is below the true one, and a follower that reaches only it joins the
-    ISR."""
+    """KIP-320: a new leader's high watermark is below the true one. A follower joins the ISR even if its log reaches
+    only that lower one."""
     moves = {"started_isr": (1, 2), "budget": Budget(hand_overs=2)}
     story = explore.finds(scope_of(rules_of("2.0"), **moves), "lost")
     assert any("proposes {1, 2, 3} as the ISR" in line for line in story)

@@ -43,8 +43,8 @@ def test_without_the_leaders_old_log_it_is_seen_by_the_next_samples(tmp_path: Pa
 
 
 def test_what_can_be_of_either_incarnation_is_said_as_an_interval(tmp_path: Path) -> None:
-    """No later sample shows the old leader. So it may have appended for two sessions more, far above the end of the
-    present log."""
+    """No later sample shows the old leader. So it may have appended for two broker sessions more, far above the end of
+    the present log."""
     late = [Ack(400, 130, 4400, lost=True), Ack(401, 79, 5095)]
     run = RecreatedRun(samples=[], deleted=(), acks=[*acks(79), *late])
     file, lost = told(run, tmp_path)

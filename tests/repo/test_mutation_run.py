@@ -1,4 +1,4 @@
-"""Tests of the mutation run: the modules and tests that its rooms name exist, and it finds no survivor in one
+"""Tests of the mutation run: the modules and tests that `tools/mutation` lists exist, and it finds no survivor in one
 module."""
 
 from __future__ import annotations

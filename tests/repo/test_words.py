@@ -61,7 +61,7 @@ NAMES = frozenset(
         *("before", "one"),
     ]
 )
-"""Participles and prepositions: they do not say what a class is or what a function does."""
+"""Refused names: participles and prepositions do not say what a class is or what a function does."""
 ELLIPTIC = re.compile(
     r"(What|Who|Whom|Whose|How|Where|Of|As|Whether|Which|By|In|On|At|For|From|To|With|Behind|Beside)\b"
 )

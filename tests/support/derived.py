@@ -36,7 +36,8 @@ class Numbers:
     def derived(
         self, name: str, **mistakes: tuple[object, str, Callable[[Any], Any]]
     ) -> Callable[[Check], Check]:
-        """Return a decorator that registers a check under `name`, with its mistakes by name."""
+        """Return a decorator that registers a check under `name`. `mistakes`: the fields of a `Mistake`, by its
+        name."""
 
         def remember(check: Check) -> Check:
             self.checks[name] = check
@@ -46,7 +47,7 @@ class Numbers:
         return remember
 
     def is_noticed(self, name: str, what: str, patch: pytest.MonkeyPatch) -> bool:
-        """Plant a mistake, and return True if the check of its number fails."""
+        """Plant the mistake `what` of the check `name`, and return True if that check fails."""
         owner, attribute, wrong = self.mistakes[name, what]
         patch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
         try:

@@ -123,11 +123,9 @@ class PlantedGroups(HealthyGroup):
 
     def plant_two_owners(self, partition: int, offset: int) -> None:
         """Plant a second owner: another member is assigned the partition too, processes the record, and its commit is
-        accepted.
-
-        The record is then processed twice, and counts for two owners. So does every record of its owner's batch in that
-        time; it is this record alone if the batch has one record. The other member is assigned 1 µs before the record's
-        processing, and commits 1 µs after it."""
+        accepted. The record is then processed twice, and counts for two owners. So does every other record of the
+        owner's batch while the other member has the partition; in a batch of one record there is none. The other member
+        is assigned 1 µs before the record's processing, and commits 1 µs after it."""
         at = partition * self.records + offset
         row = self.deliveries.row(at)
         other, when = (row["member"] + 1) % self.members, row["processed_ns"]

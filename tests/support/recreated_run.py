@@ -74,7 +74,7 @@ def old_log(end: int = OFFSETS, newest_ms: int = 4135, topic_id: str = FIRST, no
 
 
 def samples() -> list[Any]:
-    """Return the samples. Some show the deleted log, which a sample does not say."""
+    """Return the samples of the run. Some show the deleted log; a sample does not say which incarnation it shows."""
     return [
         *(sample(2000 + 400 * n, 1, 0, 24 * n, n1=25 * n, n2=24 * n) for n in range(6)),
         sample(4100, 1, 0, 124, n1=125, n2=124),

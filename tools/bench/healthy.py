@@ -66,8 +66,8 @@ FIGURES = {
     *("produced", "acked", "failed", "indeterminate", "consumed_live", "consumed_final", "surfaced"),
     *("undelivered", "redelivered"),
 }
-"""Counts of a case that are no findings. An indeterminate attempt may appear. Members that are killed or removed skip
-records (commits before processing) or process them again."""
+"""Counts of a case that are no findings. An attempt with unknown outcome may be in the log (`surfaced`). Members that
+are killed or removed skip records (commits before processing) or process them again."""
 
 
 GROUPS_EXPERIMENT = """\

@@ -184,7 +184,8 @@ _OTHERS: Final = {
     "requests": "requests, with a rule for another API",
     "requests, with a rule for another API": "requests",
 }
-"""By way: another way through the same proxy, which carries the load while latency is measured."""
+"""For each way to the broker: the way that carries the load while latency is measured on the first. Both lead through
+the same proxy."""
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ class Sees(Enum):
 
 @dataclass(frozen=True)
 class Bug:
-    """A planted bug: a row of `bugs.txt`. `area`: heading on the page. `promise`: the promise of Kafka that it breaks.
-    `finds`: classes and checks of which at least one must break; empty if nobody can observe the bug. `release`: the
-    Kafka to patch."""
+    """A planted bug: a row of `bugs.txt`. `area`: heading on the page. `sees`: who can observe the bug. `experiment`:
+    name of the experiment that shows it. `promise`: the promise of Kafka that it breaks. `finds`: classes and checks of
+    which at least one must break; empty if nobody can observe the bug. `release`: the Kafka release to patch."""
 
     name: str
     area: str

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 Traces: TypeAlias = Mapping[str, frozenset[str]]
-"""By sort (processes, mounts, loop devices, links, qdiscs, tables of rules, namespaces, containers, …): the names."""
+"""By sort (process, mount, loop device, link, qdisc, table of rules, network namespace, container, …): the names of all
+things of that sort."""
 
 ENGINE = Path("/var/run/docker.sock")
 _MARK, _ROLE = b"ACKPROOF_RUN=", b"ACKPROOF_ROLE="
 
 
 def look() -> Traces:
-    """Return the present state. A sort whose tool is missing is left out, because nothing can have made such a
-    thing."""
+    """Return what is on the machine now. A sort whose tool is missing is left out: then nothing can have made a thing
+    of that sort."""
     found = {
         "process": _processes(),
         "mount": _mounts(),
