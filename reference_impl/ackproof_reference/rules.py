@@ -103,9 +103,8 @@ class Rules:
     part, 4.0).
     """
     strict_markers: bool = True
-    """With an epoch per transaction, a marker with the transaction's own epoch is refused: it is a late one
-    of the transaction before (KAFKA-19446, 4.2).
-    """
+    """With an epoch per transaction, a marker with the transaction's own epoch is refused: it is a late marker of the
+    transaction before (KAFKA-19446, 4.2)."""
     coordinator_epochs: bool = True
     """A marker is refused if its producer has a marker of a newer coordinator
     (ProducerAppendInfo.checkCoordinatorEpoch)."""

@@ -106,7 +106,7 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def written(figures: Sequence[Figure]) -> None:
-    """Write the table into the documentation page, between its two marks."""
+    """Write the table of these results into docs/reference-implementation.md, between its two marks."""
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -390,8 +390,8 @@ def _void(
 
 
 def _of_void(own: int, value: object) -> Hashable:
-    """Return the part of a cell `_void` depends on: whether a process is up, its role and epoch; '' for a log; a late
-    request to `own`. None for anything else in flight: then the group has no step."""
+    """Return the part of a cell that `_void` depends on: whether a process is up, its role and epoch; '' for a log; a
+    late request to `own`. None for anything else in flight: then the group has no step."""
     if isinstance(value, Process):
         role = value.role
         return value.up, role and (role.epoch, isinstance(role, Follower))

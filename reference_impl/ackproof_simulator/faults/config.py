@@ -176,7 +176,8 @@ COMMITTED_S = 0.03
 """Seconds from a request to change the voters until a majority of voters has written the change, as measured on
 real quorums."""
 DYNAMIC_S = 0.35
-"""Further seconds for the first such request: the quorum must become dynamic before (kraft.version 1)."""
+"""Further seconds for the first request to change the voters: the quorum must become dynamic before (kraft.version
+1)."""
 
 
 @does(RemoveController)
