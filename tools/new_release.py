@@ -37,8 +37,8 @@ def make_lock(version: str, progress: ProgressSink = ignore) -> Lock:
 
 
 def supported_levels(version: str) -> dict[str, tuple[int, int]]:
-    """Return the lowest and highest level of each feature, as a running node reports them (2 s; 20 s the first
-    time)."""
+    """Return the lowest and highest level of each feature except `kraft.version`, as a running node reports them (2 s;
+    20 s the first time)."""
     spec = ClusterSpec(kafka=KafkaBuild(version), brokers=1, combined=True)
     with tempfile.TemporaryDirectory(prefix="ackproof-levels-") as folder:
         work = CaseDir(Path(folder))

@@ -352,8 +352,9 @@ def _by_record(table: pa.Table) -> Mapping[Record, list[Row]]:
 def read_matching(
     files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, columns: list[str] | None = None
 ) -> pa.Table:
-    """Return the rows of these files that match `which` (None: all). `columns`: names of the columns to return; None:
-    all of `schema`. A column that a file lacks is null. Raises `BadInput` for an unreadable file."""
+    """Return the rows of these files that match `which` (None: all); without files an empty table of `schema`.
+    `columns`: names of the columns to return; None: all of `schema`. A column that a file lacks is null. Raises
+    `BadInput` for an unreadable file."""
     if not files:
         return schema.empty_table()
     try:

@@ -112,8 +112,8 @@ def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> flo
 
 
 def wrong(run: CaseDir, asked: bool) -> Iterator[str]:
-    """Yield a sentence for each lie that was not told, or not found in time, and for each other finding of the windows.
-    `asked`: True if lies were requested."""
+    """Yield a sentence for each lie that was not told, or not found in time, and for each other finding of the windows
+    except those in `HARMLESS`. `asked`: True if lies were requested."""
     audited = list(read_windows(run))
     found = {name: at for at, one in enumerate(audited) for name in one.counts}
     lies = run.clients / "p0" / "lies.jsonl"

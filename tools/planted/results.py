@@ -90,7 +90,8 @@ def classify(bug: Bug, control: Seen, planted: Seen) -> Outcome:
 
 
 def see_run(run: Path, name: str) -> Seen:
-    """Read a run directory. `name`: the bug whose line is looked for; '' for a control."""
+    """Return the result of a run, read from its directory. `name`: the bug whose `BITE` line is looked for; '' for a
+    control."""
     case = CaseDir(run)
     found = VerdictFile.load(case.verdict_json)
     breaks = dict.fromkeys(

@@ -185,8 +185,8 @@ def serve(
 
     `served`: the leader after the request, with its messages, the reply first. `proposal`: its AlterPartition in
     flight, or the response to it, or None. The new values of the step are the client, the leader's log, memory and
-    proposal, and the message in flight to the follower (None for a refusal: the follower asks again).
-    """
+    proposal, and the message in flight to the follower. That message is None after a refusal other than
+    OFFSET_OUT_OF_RANGE: the follower asks again."""
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
     sent = None if reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE) else reply

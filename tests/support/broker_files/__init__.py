@@ -22,7 +22,8 @@ def batch(
     key: bytes | None = b"k",
 ) -> bytes:
     """Return a record batch built by kafka-python, with base offset and leader epoch set as a broker does. Timestamps
-    begin at 1000 ms. `pid` -1: no producer id."""
+    begin at 1000 ms. `codec`: compression type, 0: none. `pid`: producer id, with producer epoch 7 and base sequence
+    40; -1: none."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
