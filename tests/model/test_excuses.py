@@ -215,7 +215,7 @@ UNCLEAN = "faults: [{elect_unclean: {partition: orders/0}, at: 1s}]"
 
 def elected(asked_ms: int, until_ms: int) -> ObservedRun:
     """Return a run in which no broker of the ISR lives from 5 s on, and broker 2, which was not in sync, is elected at
-    6 s. `asked_ms`, `until_ms`: time of an `elect_unclean` fault."""
+    6 s. `asked_ms`, `until_ms`: begin and end of an `elect_unclean` fault."""
     log = [
         *beginning(),
         partition(25, 4000, 1, (0, 1), [1]),

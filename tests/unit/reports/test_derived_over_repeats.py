@@ -71,8 +71,8 @@ def plain_quantile(numbers: Sequence[float], share: Fraction) -> float:
 
 
 def plain_interval(lows: Sequence[float], highs: Sequence[float]) -> Ends:
-    """Return the confidence interval of the median: the nearest ranks that cover it with 95 %. Of several pairs, the
-    one with the most equal risks on both sides."""
+    """Return the confidence interval of the median: the nearest ranks that cover it with 95 %; (0, infinity) if none
+    do. Of several pairs, the one with the most equal risks on both sides."""
     count = len(lows)
     mass = [comb(count, k) for k in range(count + 1)]
     found = [

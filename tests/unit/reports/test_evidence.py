@@ -71,8 +71,8 @@ def test_contradictions_are_shown_and_agreement_is_not_a_lack() -> None:
 
 @pytest.mark.parametrize("check", [*COHERENCE, *SEALED_COHERENCE, check_windows], ids=check_name)
 def test_every_contradiction_denies_that_the_files_agree(check: Check) -> None:
-    """The row shows all contradictions, also those of a row above. No other row repeats a contradiction that only it
-    shows."""
+    """The row on the agreement of files shows all contradictions, also those of a row above. No other row repeats a
+    contradiction that only this row shows."""
     odd = JudgedOpinion(check=check_name(check), kind="contradicts", text="they differ", subject="fault 2")
     found = _standings(odd)
     assert found["The files of the run agree with each other"] == (Standing.LACKING, "they differ")
