@@ -54,7 +54,8 @@ class Figure:
 
 
 def forced(row: Row, kafka: str, out: Path, repeat: int) -> Figure:
-    """Force one counterexample `repeat` times on a release, and return the result. Files go below `out`."""
+    """Force one counterexample `repeat` times on a release, and return the result. Files go below `out`; the runs are
+    removed if all of them HAPPENED."""
     story = row.story(kafka)
     if isinstance(story, str):
         return Figure(row.named, kafka, {f"no story: {story}": 1})

@@ -141,8 +141,8 @@ def shard_of(jobs: Sequence[Job], index: int, count: int) -> tuple[Job, ...]:
 def _pair_jobs(
     file: Path, releases: Sequence[str], backends: Sequence[str], date: datetime.date
 ) -> list[Job]:
-    """Return the jobs for this date's share of all pairs of faults: on the newest release, and on the oldest in KRaft
-    and ZooKeeper mode."""
+    """Return the jobs for this date's share of all pairs of faults, on processes only: on the newest release, and on
+    the oldest in KRaft and ZooKeeper mode. A release that `releases` lacks is left out."""
     grounds = [(NEWEST[-1], "kraft"), (NEWEST[0], "kraft"), (NEWEST[0], "zookeeper")]
     shard = (date.toordinal() % PAIR_NIGHTS + 1, PAIR_NIGHTS)
     jobs: list[Job] = []

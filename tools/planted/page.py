@@ -35,8 +35,8 @@ measures some of them.
 
 
 def write_page(bugs: Sequence[Bug], measured: Mapping[str, Measured], why: Mapping[str, str]) -> str:
-    """Return the text of the page. `measured`: results by bug; a bug that it lacks is shown as not measured. `why`: by
-    bug, why it was not found."""
+    """Return the text of docs/sensitivity.md. `measured`: results by bug; a bug that it lacks is shown as not measured.
+    `why`: by bug, why it was not found."""
     lines = [_FIXED.format(release=RELEASE), *_summarise(bugs, measured)]
     for area, group in groupby(bugs, lambda bug: bug.area):
         lines += [

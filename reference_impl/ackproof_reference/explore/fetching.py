@@ -162,8 +162,8 @@ def _serving(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Yield the step in which broker `own` answers a request that a follower sent to it. If its process is down, the
-    step is that the follower gets no answer. A refusal is not kept in flight either: the follower only asks again."""
+    """Yield the step in which broker `own` answers a follower's request. If its process is down, the step is that the
+    follower gets no answer. A refusal (except OFFSET_OUT_OF_RANGE) is not kept in flight: the follower asks again."""
     name = f"broker {own}"
     if not isinstance(under_way, Request) or under_way.leader != own:
         return

@@ -41,8 +41,8 @@ connection."""
 
 
 def _of_another_api() -> dict[str, Dud]:
-    """Return a dud for each kind of request fault, each API of `_GROUPS` and each side, whose rule is for another
-    API."""
+    """Return a dud for each kind of request fault, each API of `_GROUPS` and each side, whose rule is for another API.
+    `repeat_request` has no duds for responses."""
     duds = {}
     for kind, words in _WORDS.items():
         for api, (link, error) in _GROUPS.items():

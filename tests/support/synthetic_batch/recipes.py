@@ -59,7 +59,8 @@ def ns(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One case to make. `lost`: number of lost records of partition 0. `without`: names of files to leave out."""
+    """One case to make. `lost`: number of lost records of partition 0. `without`: names of files to leave out;
+    `folder`: all files, `end`: the last events, `torn`: the end of the timeline's last line."""
 
     settings: Mapping[str, Scalar]
     lost: int = 0
@@ -121,7 +122,7 @@ def hostile() -> list[Recipe]:
 
 
 def missing() -> list[Recipe]:
-    """Return cases that each lack some files, and a complete one."""
+    """Return four cases that each lack some files or the end of one, and two complete ones."""
     cells = matrix()
     everything = ("audit", "verdict", "samples", "series", "findings", "final", "ledger")
     error = (
