@@ -1,4 +1,4 @@
-"""What all tests share: what is left to the night, and the table of faults that this session did."""
+"""Hooks for all tests: tests that run at night only, things that are left behind, and the session's table of faults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A state folder of this session's own: runs that the user left behind are not the tests' to sweep or to count."""
+    """Use a state folder of the session's own, so that a user's leftover runs are neither swept nor counted."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in a shell's background jobs. What the tests start, and then interrupt, would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,7 +72,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
-    """On the very last lines: whoever keeps only the end of a long output needs these."""
+    """Print the failed tests again as the last lines, for readers who keep only the end of a long output."""
     for report in (*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())):
         crash = getattr(report.longrepr, "reprcrash", None)
         said = str(crash.message if crash else report.longrepr).partition("\n")[0][:200]
@@ -82,7 +82,7 @@ def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
 
 
 def _require_entry_points() -> None:
-    """The core finds the model and the lab by entry points: stale ones would judge without a model."""
+    """Refuse to run with outdated entry points: without them the core would judge without the model."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
@@ -117,7 +117,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """What a worker has to tell. All leave the same tests to the night; whoever prints them has collected nothing."""
+    """Collect what an xdist worker reports. All workers leave out the same nightly tests; the controller has collected
+    none."""
     del error
     told = getattr(node, "workeroutput", {})
     _LEFT.extend(name for name in told.get(_LEFT_BY_WORKER, []) if name not in _LEFT)
@@ -125,7 +126,7 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """What the machine shows before the tests, where nobody else is at work (CI): others' runs come and go."""
+    """Record the state of the machine before the tests. Only in CI: elsewhere other runs start and end meanwhile."""
     if os.environ.get("CI") and not hasattr(session.config, "workerinput"):
         session.config.stash[_BEFORE] = traces.look()
 
@@ -143,7 +144,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _left_behind(config: pytest.Config) -> list[str]:
-    """What the machine shows that it did not show before: whatever tests break and start, they mend and end."""
+    """Return what the tests have left on the machine, a line each; empty without a recorded state."""
     before = config.stash.get(_BEFORE, None)
     if before is None:
         return []
@@ -164,7 +165,7 @@ def _left_behind(config: pytest.Config) -> list[str]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Nothing skips in CI: what a user may lack, CI installs. Whoever skips need not ask who runs the tests."""
+    """In CI let a skipped test fail: CI installs everything that a test needs."""
     report = yield
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -21,7 +21,7 @@ SHARE = "ShareMember.java"
 
 
 def build(target: Path) -> None:
-    """Compile the sources and write them as a jar. Raises CalledProcessError with the compiler's words."""
+    """Compile the sources and write them as the jar `target`. Raises CalledProcessError with the compiler's output."""
     files = sorted(SOURCES.rglob("*.java"))
     newer = [file for file in files if file.name == SHARE]
     with tempfile.TemporaryDirectory() as folder:

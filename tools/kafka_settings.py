@@ -1,8 +1,8 @@
-"""Write down the settings of brokers and topics that the known releases have: `python tools/kafka_settings.py`.
+"""Writes `kafka_settings.tsv`, the settings of brokers and topics in the known releases: `python
+tools/kafka_settings.py`.
 
-Each line of releases is asked through its newest release's own ConfigDef (`KafkaSettings.java` beside). A setting that
-`setting_effects.txt` does not know makes a test fail: say there what it affects.
-"""
+Each line of releases is read from the ConfigDef of its newest release (`KafkaSettings.java` in this folder). A setting
+that `setting_effects.txt` lacks makes a test fail: add its effect there."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from ackproof.provision.java import find_java
 _SOURCE: Final = Path(__file__).with_name("KafkaSettings.java")
 
 Name = tuple[str, str]
-"""Scope and name of a setting."""
+"""Scope (`broker` or `topic`) and name of a setting."""
 
 
 def ask(version: str) -> dict[Name, str]:
-    """The settings of a release with their defaults. Raises what fetching it does, and OSError."""
+    """Return the default of each setting of a release, as text. Raises OSError and CalledProcessError, and the errors
+    of `kafka_jars`."""
     command = [find_java().path, "-Xint", "-cp", kafka_jars(version).classpath_argument, _SOURCE]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = (line.split("\t") for line in done.stdout.splitlines())
@@ -32,7 +33,7 @@ def ask(version: str) -> dict[Name, str]:
 
 
 def table(releases: Iterable[tuple[str, Mapping[Name, str]]]) -> str:
-    """The text of `kafka_settings.tsv`, of what each line has, oldest first."""
+    """Return the text of `kafka_settings.tsv`. `releases`: (line, default by setting), oldest first."""
     lines = list(releases)
     oldest, newest = lines[0][0], lines[-1][0]
     rows = {}
@@ -46,7 +47,6 @@ def table(releases: Iterable[tuple[str, Mapping[Name, str]]]) -> str:
 
 
 def main() -> int:
-    """Write `kafka_settings.tsv`."""
     NAMES.write_text(table((str(line), ask(line.releases[-1])) for line in LINES), encoding="utf-8")
     return 0
 

@@ -1,9 +1,8 @@
-"""Make a release of Kafka a known one: `python tools/new_release.py VERSION…`. Read what differs before you
-commit it.
+"""Adds releases of Kafka to the known ones: `python tools/new_release.py VERSION…`. Review the differences before you
+commit them.
 
-Maven compares each download with the repository's own checksum; from then on the lock's SHA-256 counts. The feature
-levels are those that a node of the release tells when it runs (ApiVersions).
-"""
+Maven compares each download with the repository's checksum; later downloads are compared with the SHA-256 of the lock.
+The feature levels are those that a running node of the release reports (ApiVersions)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from ackproof.rundir.layout import CaseDir
 
 
 def make_lock(version: str, progress: ProgressSink = ignore) -> Lock:
-    """Fetch this version, verified by Maven alone, and lock what came. Raises what `maven.fetch` does."""
+    """Fetch a release, verified by Maven alone, and return a lock of its jars. Raises the errors of `maven.fetch`."""
     with tempfile.TemporaryDirectory(prefix="ackproof-lock-") as folder:
         work, jars = Path(folder), Path(folder) / "jars"
         artifacts = direct_dependencies(version)
@@ -38,7 +37,8 @@ def make_lock(version: str, progress: ProgressSink = ignore) -> Lock:
 
 
 def supported_levels(version: str) -> dict[str, tuple[int, int]]:
-    """The lowest and highest level of each feature, as a node says that runs (2 s; 20 s the first time)."""
+    """Return the lowest and highest level of each feature except `kraft.version`, as a running node reports them (2 s;
+    20 s the first time)."""
     spec = ClusterSpec(kafka=KafkaBuild(version), brokers=1, combined=True)
     with tempfile.TemporaryDirectory(prefix="ackproof-levels-") as folder:
         work = CaseDir(Path(folder))
@@ -50,7 +50,8 @@ def supported_levels(version: str) -> dict[str, tuple[int, int]]:
 
 
 def with_release(rows: str, version: str, levels: dict[str, tuple[int, int]]) -> str:
-    """The text of `releases.json` with this release, and these levels as those of its line."""
+    """Return the text of `releases.json` with this release added, and `levels` as the features of its line. `rows`: the
+    present text."""
     lines = json.loads(rows)
     line = ".".join(version.split(".")[:2])
     there = lines.get(line, {}).get("releases", [])
@@ -62,7 +63,7 @@ def with_release(rows: str, version: str, levels: dict[str, tuple[int, int]]) ->
 
 
 _LIST: Final = re.compile(r"\[([^\[\]{}]*)\]")
-"""A list of plain values, which stands in one line."""
+"""Pattern of a list of plain values, which is written on one line."""
 
 
 def main(versions: list[str]) -> int:

@@ -1,17 +1,16 @@
-"""The night: catalogue × releases × backends, a storm seeded with the date, the slow tests. `make nightly`.
+"""The nightly run: catalogue × releases × backends, a storm seeded with the date, the slow tests. `make nightly`.
 
-    python tools/nightly.py                                 all of it, here
-    python tools/nightly.py --list                          what it would do
-    python tools/nightly.py --shard 1/4                     a fourth of it
+    python tools/nightly.py                                 everything, on this machine
+    python tools/nightly.py --list                          show the jobs, run nothing
+    python tools/nightly.py --shard 1/4                     the first of four shards
     python tools/nightly.py --only 'baseline*' --releases 4.4.0 --backends process
-    python tools/nightly.py --repeat 5 --only jepsen-2013   five out of five?
+    python tools/nightly.py --repeat 5 --only jepsen-2013   five repeats of each case
     python tools/nightly.py --collect FOLDER                one page from the results of several shards
-    python tools/nightly.py --collect FOLDER --history OLD  and a page over all nights that OLD has
+    python tools/nightly.py --collect FOLDER --history OLD  and a trend over all nights in OLD
 
-Every job is one `ackproof run` with a bound; afterwards the broom must find nothing. Writes `result.json` and
-`summary.md` into `--out` (also to $GITHUB_STEP_SUMMARY, with annotations, in a workflow). Exit code 0: nothing is
-wrong; 1: something is; 254: wrong usage or a broken experiment file.
-"""
+Every job is one `ackproof run` with a time limit; afterwards `ackproof clean` must find nothing. Writes `result.json`
+and `summary.md` into `--out`; in a workflow also $GITHUB_STEP_SUMMARY, and annotations. Exit code 0: no problem; 1: a
+problem; 254: wrong usage or a broken experiment file."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ def _catalogue() -> list[Path]:
 
 
 def _backends() -> list[str]:
-    """Containers too, where they can be had; a workflow must have them."""
+    """Return the backends of this machine: processes, and containers if an engine answers. In CI both are required."""
     if os.environ.get("CI") or presence.listening():
         return ["process", "docker"]
     print("no container engine answers here: containers are left out", file=sys.stderr)
@@ -92,7 +91,8 @@ def _backends() -> list[str]:
 def _save(
     results: Sequence[JobResult], night: Night, date: datetime.date, shard: str, out: Path
 ) -> ShardResult:
-    """After every job, so that a night that is cut short still tells what it saw."""
+    """Write `result.json` with the results so far, and return them. It is called after every job, so that an
+    interrupted night leaves its results."""
     refused = tuple((one.name, one.why) for one in night.refused)
     result = ShardResult(date=str(date), shard=shard, jobs=tuple(results), refused=refused)
     out.mkdir(parents=True, exist_ok=True)

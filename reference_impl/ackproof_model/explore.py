@@ -275,9 +275,8 @@ class Protocol:
     make: Callable[[Mapping[str, bool], Mapping[str, int]], Model]
 
     def world(self, words: str, taken_away: Sequence[str]) -> World:
-        """Return the world for `--scope` words and protections to switch off. Raises `BadInput` for unknown
-        ones, and for numbers out of range.
-        """
+        """Return the world for `--scope` words and protections to switch off. Raises `BadInput` for unknown names,
+        and for numbers out of range."""
         off = {
             self.protections[_check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away

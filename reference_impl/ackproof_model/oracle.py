@@ -14,9 +14,10 @@ from ackproof_model.predict.prediction import SearchOptions, predict_case, predi
 from ackproof_model.replay.metadata import conform
 
 QUICK_GROUP_STATES: Final = 3_000
-"""Like `QUICK_STATES`, for the worlds of a consumer group."""
+"""Limit of distinct states for the model of a consumer group, in a prediction without a run."""
 QUICK_STATES: Final = 20_000
-"""Limit of distinct states per world: a quarter of a second on an idle core."""
+"""Limit of distinct states for one scope of a partition's model, in a prediction without a run: a quarter of a second
+on an idle core."""
 
 
 class ReferenceOracle(Oracle):

@@ -18,7 +18,7 @@ NO_EPOCH = -1
 
 
 class CommitError(Enum):
-    """Answer of the coordinator to OffsetCommit or TxnOffsetCommit."""
+    """Answer of the coordinator to OffsetCommit or TxnOffsetCommit; the values are Kafka's error codes."""
 
     NONE = 0
     UNKNOWN_MEMBER_ID = 25

@@ -10,7 +10,7 @@ from ackproof_reference.metadata import Partition
 
 
 class Error(Enum):
-    """Kafka's error codes that the protocol core uses."""
+    """Kafka's errors, reduced to those that the protocol core uses; the values are Kafka's error codes."""
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1

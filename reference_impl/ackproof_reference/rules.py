@@ -103,9 +103,8 @@ class Rules:
     part, 4.0).
     """
     strict_markers: bool = True
-    """With an epoch per transaction, a marker with the transaction's own epoch is refused: it is a late one
-    of the transaction before (KAFKA-19446, 4.2).
-    """
+    """With an epoch per transaction, a marker with the transaction's own epoch is refused: it is a late marker of the
+    transaction before (KAFKA-19446, 4.2)."""
     coordinator_epochs: bool = True
     """A marker is refused if its producer has a marker of a newer coordinator
     (ProducerAppendInfo.checkCoordinatorEpoch)."""
@@ -194,9 +193,10 @@ class GroupRules:
 
     # Not of any release: for planted bugs.
     check_generation: bool = True
-    """The coordinator checks member and generation of a commit."""
+    """The coordinator checks member and generation of a commit; off: it accepts a commit of any member and
+    generation."""
     load_offsets: bool = True
-    """A new coordinator loads the committed offsets."""
+    """A new coordinator loads the committed offsets from the log; off: it begins with an empty log."""
     load_shift: int = 0
     """Number of offsets that a new coordinator adds to the committed offset; 0: none."""
 

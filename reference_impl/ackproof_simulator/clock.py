@@ -80,7 +80,7 @@ class Timing:
     system.
     """
     handlers: int
-    """Threads of a broker that handle requests (num.io.threads)."""
+    """Number of threads of a broker that handle requests (num.io.threads)."""
     hop: int = 250_000
     jitter: int = 500_000
     """Range of the random latency of a message, one way, with its handling: 0.25 to 0.75 ms in all."""
@@ -110,7 +110,8 @@ class Timing:
     retry.backoff.max.ms of librdkafka)."""
     reconnect: int = 50 * MS
     reconnect_max: int = 200 * MS
-    """A client connects again after a random time between `reconnect` and this."""
+    """Longest time in ns until a client connects again after a lost connection; the time is random, from `reconnect`
+    on."""
     counters: int = 50 * MS
     """Longest time in ns until a trigger sees a changed counter of the clients."""
     sampling: int = 200 * MS

@@ -37,9 +37,11 @@ AGAIN_NS: Final = 20 * MS
 """Nanoseconds between two attempts to send markers while none is in flight, and until a client is answered
 `NOT_COORDINATOR` because it cannot reach a coordinator."""
 Step: TypeAlias = Callable[[Transaction], tuple[Transaction, Error]]
-"""Changes a transaction as its coordinator; returns it with the error for the client."""
+"""Function that applies a client's request to a transaction; returns the transaction after it, and the error for
+the client."""
 Answer: TypeAlias = Callable[[Error, int], None]
-"""Called with the error and the current producer epoch; with `NOT_COORDINATOR` if no coordinator answers."""
+"""Callback of a client: called with the error and the current producer epoch; with `NOT_COORDINATOR` and -1 if no
+coordinator answers."""
 NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER
 
 

@@ -77,7 +77,8 @@ class PartitionRun:
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0
-    """Number of the log dir (from 0) that has the partition. `moved`: by broker, another one to which it was moved."""
+    """Number of the log dir (from 0) that has the partition on every broker that is not in `moved`. `moved`: by
+    broker, the log dir to which a fault has moved its replica."""
     moved: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
     """By broker: log end at the last sync of its file system, independent of Kafka's own flushes."""

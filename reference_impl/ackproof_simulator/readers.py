@@ -64,8 +64,8 @@ class Reader:
     assignment: int = 1
     stopped: bool = False
     committed: bool = False
-    """True with isolation level read_committed: it reads to the last stable offset, without aborted records.
-    """
+    """True with isolation level read_committed: the reader reads up to the last stable offset, without aborted
+    records."""
 
     def follow(self, partition: PartitionRun, place: int) -> None:
         self.positions.append(_Position(partition, place, partition.image.partition.leader))

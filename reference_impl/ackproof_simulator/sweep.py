@@ -83,8 +83,8 @@ def _simulated(setting: Setting, case: Case, seed: int) -> tuple[Simulation, Cou
 
 
 def _chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
-    """Simulate the case at these seeds, and return the counts of each run. `resolved`: the case as JSON. Workers run
-    it."""
+    """Simulate the case at these seeds, and return the counts of each run. `resolved`: the case as JSON. Worker
+    processes call this function."""
     return list(runs_of(case_from_json(resolved), seeds))
 
 

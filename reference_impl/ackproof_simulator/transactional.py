@@ -32,12 +32,13 @@ class _Phase(Enum):
     """State of a transactional producer."""
 
     JOINING = auto()
-    """It waits for its producer epoch (InitProducerId)."""
+    """The producer waits for its producer epoch (InitProducerId)."""
     IDLE = auto()
-    """It has no open transaction."""
+    """The producer has no open transaction."""
     OPEN = auto()
     ENDING = auto()
-    """It sends no more records of the transaction, and waits for acknowledgements and the answer to EndTxn."""
+    """The producer sends no more records of the transaction, and waits for acknowledgements and the answer to
+    EndTxn."""
     OVER = auto()
     """The producer sends no more: it was fenced, has given up, or was stopped."""
 

@@ -75,7 +75,7 @@ class World:
     hidden: list[PartitionRun] = field(default_factory=list)
     """Partitions of Kafka's internal topics, which no reader reads and no ledger has."""
     coordinator: Coordinator | None = None
-    """Transaction coordinator, if producers write in transactions."""
+    """Transaction coordinator; None if producers write without transactions."""
     settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
     """Dynamic settings of topics, of all brokers ('') and of single brokers (by number)."""
     next_client: int = CLIENTS_FROM

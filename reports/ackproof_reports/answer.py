@@ -23,7 +23,7 @@ _REASONS: Final = 3
 _GONE: Final = tuple(
     row.name for row in TABLE.values() if row.ruled_by is RuledBy.LOSS and row.unit is not Unit.RECORD
 )
-"""Classes of a loss that does not show as lost records."""
+"""Anomaly classes by which readers miss records although none of these counts as lost, such as `torn-transaction`."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
 
 
 def answers(batch: BatchView) -> list[Headline]:
-    """Return one sentence per experiment; a batch has one experiment unless several files were given. For a batch
-    without cases, the result is a single sentence that says so."""
+    """Return the headline of each experiment; a batch has one experiment unless several files were given. For a
+    batch without cases, the result is a single headline that says so."""
     groups = by_experiment(batch)
     if not groups:
         return [Headline(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]

@@ -36,8 +36,8 @@ class _RunShown:
     """Evidence for a claim on its page, from one run or from the repeats of cases.
 
     `case`: name of the case. `run`: folder of the run; '' for repeats, or if the case did not run. `shown`: the claim's
-    bounds that were checked there, with their results. `spark`: acks per second of that run; None without a run or its
-    series. `picture`: distribution of the values over the repeats; None for a single run."""
+    bounds that were checked on this evidence, with their results. `spark`: acks per second of that run; None without a
+    run or its series. `picture`: distribution of the values over the repeats; None for a single run."""
 
     case: str
     run: str

@@ -26,9 +26,10 @@ class Standing(StrEnum):
     """State of a piece of evidence, according to the opinions of the judge, or to the files if there are none."""
 
     THERE = "there"
-    """The judge asked for it and had no objection, or the machine kept up with the load."""
+    """The judge asked for this evidence and had no objection, or the machine kept up with the load."""
     LACKING = "lacking"
-    """The judge found it missing or contradictory. Without opinions of a judge: the files show that it is missing."""
+    """The judge found this evidence missing or contradictory. Without opinions of a judge: the files show that it is
+    missing."""
     UNKNOWN = "not recorded"
     """The run has no opinions of a judge, as runs of older versions, or the load of the machine was not observed."""
     NOTE = "see"

@@ -47,7 +47,7 @@ class CaseFacts:
     stories: dict[str, JsonValue] | None = None
     """Stories of lost records, in the form that `lost_stories` returns."""
     groups: tuple[GroupPage, ...] = ()
-    """Consumer groups; empty if the run had none."""
+    """Report sections of the consumer groups; empty if the run had none."""
 
     @property
     def gap_ms(self) -> float | None:

@@ -82,7 +82,7 @@ class MemberLife:
         ).to_pylist()
         found = sorted(self._incidents(), key=lambda one: one.t_ns)
         self.incidents = tuple(_merged(found))
-        """In order of time."""
+        """Incidents of the member, in order of time."""
 
     def _incidents(self) -> Iterator[Incident]:
         name = self.client
@@ -125,7 +125,7 @@ def _merged(found: Iterable[Incident]) -> Iterator[Incident]:
 # -- the story of a record ------------------------------------------------------------------------------------------
 
 Record = tuple[int, int]
-"""Producer and seq."""
+"""Identity of a record: the number of its producer, and its seq."""
 _STATES = {
     ProcessingState.ABORTED: ", in a transaction that was aborted",
     ProcessingState.UNKNOWN: ", in a transaction whose outcome is unknown",
@@ -352,8 +352,9 @@ def _by_record(table: pa.Table) -> Mapping[Record, list[Row]]:
 def read_matching(
     files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, columns: list[str] | None = None
 ) -> pa.Table:
-    """Return the rows of these files that match `which` (None: all). `columns`: names of the columns to return; None:
-    all of `schema`. A column that a file lacks is null. Raises `BadInput` for an unreadable file."""
+    """Return the rows of these files that match `which` (None: all); without files an empty table of `schema`.
+    `columns`: names of the columns to return; None: all of `schema`. A column that a file lacks is null. Raises
+    `BadInput` for an unreadable file."""
     if not files:
         return schema.empty_table()
     try:

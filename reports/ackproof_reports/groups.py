@@ -26,14 +26,14 @@ from ackproof_reports.picture import LANES_WIDTH, LEFT, Bar, ChartData, Lanes, S
 from ackproof_reports.wording import joined, number, number_range, one_line, plural
 
 LANE: Final = 34
-"""Height of a member's lane."""
+"""Height of a member's lane, in units of the picture."""
 MOST_MEMBERS: Final = 16
 """Greatest number of members of a group that get lanes."""
 MOST_INCIDENTS: Final = 60
 _BINS: Final = (LANES_WIDTH - LEFT) // 2
 """Columns into which marks and work are merged: one for two units of the picture."""
 _LETTER: Final = 4.9
-"""Width of a letter of a label."""
+"""Width of a letter of a label, in units of the picture."""
 
 Array = npt.NDArray[np.int64]
 

@@ -69,7 +69,7 @@ class CaseView:
     simulation: SimulationFile | None = None
     conformance: ConformanceFile | None = None
     groups: GroupsFile | None = None
-    """What became of consumer groups; None if the run had none."""
+    """Consumer groups at the end of the run, and their members; None if the run had none."""
 
     @property
     def anchor(self) -> str:
@@ -228,8 +228,10 @@ def load_batch(path: Path) -> BatchView:
 
 
 def _unlisted(path: Path, file: BatchFile | None) -> list[BatchCase]:
-    """Return an entry for each case folder with a readable `case.json` that `batch.json` does not list: that file is
-    written only after a case has ended."""
+    """Return an entry for each case folder with a readable `case.json` that `batch.json` does not list.
+
+    `batch.json` lists a case only after that case has ended.
+    """
     known = {(path / entry.run).resolve() for entry in file.cases} if file else set()
     found: list[BatchCase] = []
     for case_json in sorted(path.glob("*/case.json")):

@@ -34,9 +34,8 @@ from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
 AFTER_NS: Final = 15_000_000_000
-"""Events are shown from this long before the record was sent until this long after its last own event, in ns.
-The final read does not count as such.
-"""
+"""`BEFORE_NS`, `AFTER_NS`: events of the timeline are shown from this long before the first event of the record itself
+until this long after the last one, in ns. The final read of the record does not count as such an event."""
 MOST_EVENTS: Final = 40
 MOST_ROWS: Final = 200
 """Greatest number of ledger rows shown for one record; a damaged ledger may have any number."""
@@ -120,8 +119,8 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
-    """Return the records that were acknowledged at this offset, or that any reader or group member got there. Raises
-    `BadInput` if there are none, or a ledger cannot be read."""
+    """Return the records that were acknowledged at this offset, or that any reader or group member got there, from at
+    most `MOST_ROWS` rows of each ledger. Raises `BadInput` if there are none, or a ledger cannot be read."""
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
     rows = [

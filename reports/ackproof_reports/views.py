@@ -102,7 +102,7 @@ class ExperimentView:
 
 
 def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[ExperimentView]:
-    """Return the experiments of a batch, in order."""
+    """Return a view of each experiment of a batch, in the order of the batch. `facts`: the facts of all cases."""
     by_index = {fact.case.index: fact for fact in facts}
     views = []
     for name, cases in by_experiment(batch).items():

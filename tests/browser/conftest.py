@@ -1,7 +1,6 @@
-"""Headless Chromium, one for all tests; a fresh profile, no network of its own.
+"""Headless Chromium for all browser tests, with a fresh profile.
 
-Skipped with a reason where Chromium or its driver is missing, unless `CI` is set: then it fails.
-"""
+Tests are skipped with a reason if Chromium or its driver is missing; with `CI` set they fail."""
 
 from __future__ import annotations
 

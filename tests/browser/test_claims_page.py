@@ -1,4 +1,4 @@
-"""The page of claims in a browser: readable by everybody, on a phone, too."""
+"""Tests of the page of claims in a browser: accessibility, and small screens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def claims(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A claim of each verdict, each with the runs of one batch."""
+    """A page with one claim of each verdict, each with the runs of one batch."""
     folder = tmp_path_factory.mktemp("claims")
     batch = maker.make_batch(folder / "batch", maker.matrix()[:3])
     shown = tuple(

@@ -1,4 +1,5 @@
-"""How the five kinds of report read: on a phone, on paper, aloud, at once; findings in rows, stories beside them."""
+"""Tests of how five kinds of report read: on a phone, on paper, by a screen reader, and at once; and of their
+findings."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ KINDS = ("loss", "clean", "inconclusive", "forty", "huge")
 
 @pytest.fixture(scope="module")
 def reports(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A loss over seven partitions with its ledgers; nothing found; no final read; 40 cases; 10^5 findings."""
+    """Reports by kind: a loss over seven partitions with ledgers; no findings; no final read; 40 cases; 10^5
+    findings."""
     cells = maker.matrix()
     loss, clean = replace(cells[2], settings={}), replace(cells[4], settings={}, findings={})
     made = {
@@ -45,7 +47,8 @@ def reports(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def violations(chrome: Chrome) -> list[str]:
-    """What axe-core says of the page. The page's policy admits no other script: axe comes through the debugger."""
+    """Return the violations that axe-core finds on the page. The page's policy admits no other script, so axe is run by
+    the debugger."""
     chrome.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE})
     asked = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
       ({id, help, nodes}) => `${id}: ${help}: ${nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" | ")}`))"""
@@ -57,7 +60,7 @@ def violations(chrome: Chrome) -> list[str]:
 
 
 AS_COLOURFUL = ("forty", "huge")
-"""They show no colour that the others do not: in the dark they are left to the night."""
+"""Kinds that show no further colour: their dark pages are tested at night only."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The report as a browser sees it: quiet, harmless, quick, and fit for phone, dark rooms and paper."""
+"""Tests of the report in a browser: no errors, no injection, speed, small screens, dark theme and paper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from report_page import CHART, Page, open_all, screen
 
 pytestmark = pytest.mark.browser
 SIGNS = {"killed": 1, "lost": 1, "reset": 1, "refused": 1}
-"""Signs in the lanes of the synthetic group."""
+"""Number of signs of each kind in the lanes of the synthetic group."""
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_dark_and_light(chromium: Chrome, folder: Path) -> None:
 @pytest.mark.parametrize("which", ["folder", "grouped"])
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_stands_out(chromium: Chrome, request: pytest.FixtureRequest, dark: bool, which: str) -> None:
-    """WCAG AA: 4.5 to 1 for every text against what is behind it."""
+    """WCAG AA requires a contrast of 4.5 to 1 between a text and its background."""
     screen(chromium, 1280, 900, dark=dark)
     page = Page(chromium, request.getfixturevalue(which) / "report.html")
     page.chart()
@@ -287,7 +287,7 @@ def test_members_of_a_group_are_drawn_without_a_script(chromium: Chrome, grouped
 def test_what_happens_to_a_member_is_at_the_same_time_in_both_pictures(
     chromium: Chrome, grouped: Path
 ) -> None:
-    """The lanes and the chart begin and end at the same times."""
+    """The lanes and the chart must have the same time axis."""
     page = Page(chromium, grouped / "report.html")
     page.chart()
     first, last = page.run(

@@ -1,4 +1,4 @@
-"""Real brokers for tests. Everything that these fixtures start they end, and then look that nothing is left."""
+"""Fixtures with real brokers. They end all processes that they start, and then check that none is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLDER = "3.9.2"
 
 @dataclass
 class Clusters:
-    """Makes clusters in a folder, and ends them all."""
+    """Factory of clusters below one folder; `end` stops them all."""
 
     folder: Path
     install: Callable[[str], Installation]
@@ -37,7 +37,7 @@ class Clusters:
         return RunTag(self.run_id, self.folder, self.folder)
 
     def make(self, **spec: object) -> ProcessCluster:
-        """A cluster that is not started yet; `events_of` has its events."""
+        """Return a cluster that is not started yet. `spec`: fields of `ClusterSpec`. `events_of` returns its events."""
         wanted = ClusterSpec.model_validate({"kafka": NEWEST, **spec})
         nodes_dir = self.folder / f"cluster,{len(self.made)}" / "nodes"
         events: list[NodeEvent] = []
@@ -49,17 +49,17 @@ class Clusters:
         return cluster
 
     def start(self, **spec: object) -> ProcessCluster:
-        """A cluster that runs."""
+        """Start a cluster and return it. `spec`: fields of `ClusterSpec`."""
         cluster = self.make(**spec)
         cluster.start()
         return cluster
 
     def events_of(self, cluster: ProcessCluster) -> list[NodeEvent]:
-        """What was told of its nodes."""
+        """Return the events of a cluster's nodes so far, such as starts and deaths."""
         return self.events[id(cluster)]
 
     def end(self) -> None:
-        """Stop all; fail if a process is left."""
+        """Stop all clusters and remove their data; fail if a process is left."""
         for cluster in self.made:
             cluster.stop()
             cluster.remove_data()
@@ -70,7 +70,7 @@ class Clusters:
 
 @pytest.fixture(scope="session")
 def installs() -> Callable[[str], Installation]:
-    """Provisioned Kafka by version. Skips (fails when CI is set) where a tool is missing."""
+    """Function that returns the provisioned Kafka of a version. Skips (fails if CI is set) if a tool is missing."""
     known: dict[str, Installation] = {}
 
     def of(version: str) -> Installation:
@@ -88,13 +88,13 @@ def installs() -> Callable[[str], Installation]:
 def module_clusters(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Clusters]:
-    """For clusters that the tests of a module share."""
+    """Factory of clusters that the tests of a module share."""
     yield from _clusters(installs, tmp_path_factory.mktemp("clusters"))
 
 
 @pytest.fixture
 def clusters(installs: Callable[[str], Installation], tmp_path: Path) -> Iterator[Clusters]:
-    """For clusters of one test."""
+    """Factory of clusters for a single test."""
     yield from _clusters(installs, tmp_path)
 
 

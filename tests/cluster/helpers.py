@@ -1,4 +1,4 @@
-"""What the tests with real brokers do again and again."""
+"""Helpers of the tests with real brokers: run an experiment, produce records, wait for leaders and ISRs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def run_experiment(folder: Path, text: str) -> tuple[BatchDir, str]:
-    """Run an experiment by the command, as a user does: its batch, and all that the command printed."""
+    """Run an experiment by the command `ackproof run`; return its batch and the command's output."""
     file = folder / "experiment.yaml"
     file.write_text(text, encoding="utf-8")
     words = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", folder / "runs")
@@ -50,7 +50,7 @@ def produce(cluster: ProcessCluster, topic: str, count: int, *, acks: str = "all
 
 
 def partition_of(cluster: ProcessCluster, topic: str, partition: int = 0) -> PartitionState:
-    """Its state now, waiting for somebody to tell."""
+    """Return the partition's state now; wait up to 10 s until a broker describes it."""
     place = TopicPartition(topic, partition)
     return wait_until(
         lambda: cluster.topic_state([topic]).get(place), what=f"{place} to be described", timeout_s=10
@@ -58,7 +58,7 @@ def partition_of(cluster: ProcessCluster, topic: str, partition: int = 0) -> Par
 
 
 def await_leader(cluster: ProcessCluster, topic: str, *, other_than: int, timeout_s: float = 15) -> int:
-    """The leader, once it is somebody else."""
+    """Wait until partition 0 of the topic has a leader other than `other_than`; return its id."""
     return wait_until(
         lambda: (leader := partition_of(cluster, topic).leader) > 0 and leader != other_than and leader,
         what=f"another leader than {other_than}",
@@ -68,7 +68,7 @@ def await_leader(cluster: ProcessCluster, topic: str, *, other_than: int, timeou
 
 
 def await_full_isr(cluster: ProcessCluster, topic: str, timeout_s: float = 20) -> None:
-    """Until every partition of the topic has all its replicas in sync."""
+    """Wait until every partition of the topic has a leader and all replicas in sync."""
     wait_until(
         lambda: (
             (states := cluster.topic_state([topic]).values())
@@ -81,7 +81,8 @@ def await_full_isr(cluster: ProcessCluster, topic: str, timeout_s: float = 20) -
 
 
 def levels_in_force(cluster: ProcessCluster) -> dict[str, int]:
-    """What a broker says; which levels it supports is what the checks of an experiment know of its release."""
+    """Return the feature levels that a broker says are in force. Assert that it supports the levels in the table of its
+    release."""
     said = features(cluster.running_links()[1])
     known = dict(features_of(cluster.spec.kafka.version))
     assert {name: level for name, level in said.supported.items() if name != "kraft.version"} == known

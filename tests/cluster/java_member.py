@@ -1,4 +1,4 @@
-"""Members of groups on the Java client, as tests start them: one process each, its lines, its commands."""
+"""Starts members of groups on the Java client: one process each, with its events and commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Line = Mapping[str, object]
 
 @dataclass
 class Member:
-    """A member process. `lines` has all events that it has printed so far."""
+    """A member process. `lines` returns all events that it has printed so far."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -61,7 +61,7 @@ class Member:
         return self.process.wait(30)
 
     def end(self) -> None:
-        """Kill it if it runs, and close its standard input."""
+        """Kill the process if it runs, and close its standard input."""
         with self.process:
             self.process.kill()
 
@@ -79,7 +79,8 @@ def start(command: list[str], folder: Path) -> Member:
 def start_member(
     folder: Path, bootstrap: str, spec: GroupSpec, group: str, number: int, release: str, instance: str = ""
 ) -> Member:
-    """Start the member `gN` of a group of Java clients of this release."""
+    """Start member `gN` of a group, on kafka-clients of this release. `number`: N. `instance`: its group.instance.id,
+    '' for a dynamic member."""
     client = f"g{number}"
     home = folder / group / f"{client}-{time.monotonic_ns()}"
     home.mkdir(parents=True)

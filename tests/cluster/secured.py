@@ -1,7 +1,6 @@
-"""One real broker of somebody who asks for TLS and a login: PEM files by openssl, SASL/PLAIN, SCRAM and OAUTHBEARER.
+"""A real broker with TLS and authentication: PEM files made by openssl, SASL/PLAIN, SCRAM and OAUTHBEARER.
 
-Its tokens are what Kafka calls unsecured: JSON Web Tokens without a signature, which the server of the test hands out.
-"""
+Its tokens are unsecured JSON Web Tokens (without a signature), which `TokenServer` hands out."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ USER, PASSWORD = "tester", "open-sesame-7"
 
 @dataclass(frozen=True)
 class Secured:
-    """Where it is, and what lets one in."""
+    """Address of the broker, and client settings with which a client may connect."""
 
     bootstrap: str
     settings: dict[str, str]
@@ -35,7 +34,7 @@ class Secured:
 
 @contextmanager
 def secured_broker(folder: Path, installed: Installation, run_id: str) -> Iterator[Secured]:
-    """A combined node that ends with the block."""
+    """Start a combined node with TLS and authentication; it ends with the block."""
     data = folder / "data"
     data.mkdir(parents=True)
     ca, key_store = _certificates(folder)
@@ -102,7 +101,7 @@ broker.rack=west
 
 
 class TokenServer(ThreadingHTTPServer):
-    """An endpoint that gives a token, good for an hour, to who knows the password."""
+    """OAuth endpoint that gives a token, valid for an hour, to a client with the right password."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -138,7 +137,7 @@ def _part(content: dict[str, object]) -> str:
 
 
 def _certificates(folder: Path) -> tuple[Path, Path]:
-    """The certificate that clients trust, and key and certificate of the broker in one file."""
+    """Return two PEM files: the certificate that clients trust, and the broker's key with its certificate."""
     key, certificate, store = folder / "key.pem", folder / "certificate.pem", folder / "store.pem"
     subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""The attach backend: clusters of ours that are somebody else's to it."""
+"""Tests of the backend `attach`, on clusters that the tests start but that the run treats as foreign."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def theirs(module_clusters: Clusters) -> ProcessCluster:
 
 
 def assert_clients_were_let_in(directory: CaseDir, seen: Listener) -> None:
-    """The producers of a run have written, and the final reader has read that."""
+    """Assert that the producers of a run have written records, and that the final reader has read them."""
     read = FinalReadFile.load(directory.final_read)
     assert read.complete, seen.of(EventKind.NOTE)
     assert sum(one.records for one in read.partitions) > 100
@@ -194,7 +194,8 @@ def test_a_run_through_tls_with_a_password_that_stays_nowhere(
 
 
 def test_a_run_with_a_token_in_the_words_of_a_java_client(secured: Secured, tmp_path: Path) -> None:
-    """Client credentials and a certificate given inline; what the broker is stands in the case."""
+    """The settings are a Java client's, with client credentials and an inline certificate. `case.json` has the broker's
+    release."""
     pem = Path(secured.settings["ssl.ca.location"]).read_text().replace("\n", "\\n\\\n")
     with TokenServer() as tokens:
         threading.Thread(target=tokens.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Any Kafka on real nodes: a folder of jars, a patch, a release that has no lock here."""
+"""Tests of Kafka builds on real nodes: a folder of jars, a patch, a release without a lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _batch(out: Path) -> tuple[Path, BatchFile]:
 def test_a_folder_of_mavens_jars_runs_and_another_one_is_not_replayed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As somebody puts it together by hand: the server's jars, and no logger behind slf4j."""
+    """The folder has the server's jars, but no logger behind slf4j, as a user may assemble it by hand."""
     folder = tmp_path / "build" / "libs"
     folder.mkdir(parents=True)
     for jar in kafka_jars(DEFAULT).classpath:
@@ -102,7 +102,7 @@ def test_rules_break_a_release_and_leave_its_archive(tmp_path: Path) -> None:
 
 @pytest.mark.nightly  # the rules above are a build with every push
 def test_one_changed_line_keeps_what_the_release_loses(tmp_path: Path) -> None:
-    """Should the patch not be in front of the release's classes, both cells are FAIL."""
+    """Both cells are FAIL if the patch does not come before the release's classes."""
     assert main_code(["run", str(EXPERIMENTS / "patched-leader.yaml"), "--out", str(tmp_path)]) == 1
     _, batch = _batch(tmp_path)
     assert [(one.cell_name, one.verdict, one.counts["lost"]) for one in batch.cases] == [

@@ -1,4 +1,4 @@
-"""Nothing is broken, nothing may be lost: what the harness itself would lose, it would blame on Kafka."""
+"""Tests that runs without faults lose nothing: records that the harness loses would be blamed on Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ expect:
 
 @pytest.mark.nightly
 def test_acks_0_at_full_speed_loses_nothing_by_itself(tmp_path: Path) -> None:
-    """Records in the sockets of a producer that closes are still read, though the brokers are far behind then."""
+    """Brokers must still read the records in the sockets of a producer that closes, even if they are far behind."""
     file = tmp_path / "experiment.yaml"
     file.write_text(FULL_SPEED, encoding="utf-8")
     words = (

@@ -1,4 +1,4 @@
-"""Claims asked of real brokers; and of brokers that are spared what should show them, of which nothing can be said."""
+"""Tests of claims on real brokers; with faults that do nothing, each claim must stay open."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DUDS = {
     "C47": (f"{_MESH}.impose",),
     "C49": (f"{_REQUESTS}.lay",),
 }
-"""By claim the calls that do nothing."""
+"""By claim: the functions that are replaced by functions that do nothing."""
 
 
 def asked(claim: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClaimJudged]:
@@ -66,7 +66,7 @@ def asked(claim: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[in
 
 
 def test_a_claim_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower sleeps, thousands of records behind, and stays in the ISR."""
+    """Claim C21 is refuted: a paused follower, thousands of records behind, stays in the ISR."""
     code, one = asked("C21", tmp_path, monkeypatch)
     assert (code, one.verdict) == (0, ClaimVerdict.REFUTED), one.why
     assert [shown.holds for shown in one.shown] == [True, True]

@@ -1,8 +1,7 @@
-"""The guarantees of client libraries (docs/clients.md), attacked with real brokers: what each sends again, what never.
+"""Tests of the guarantees of client libraries (docs/clients.md) under attacks on real brokers: what each sends again.
 
-Each row of a table that names an attack with faults has it here. The errors of a produce request, one by one:
-`tests/unit/clients/test_outcomes.py` (librdkafka) and `test_java_outcomes.py`.
-"""
+Covers each row of a table that names an attack with faults. Single errors of a produce request are tested in
+`tests/unit/clients/test_outcomes.py` (librdkafka) and `test_java_outcomes.py`."""
 
 from __future__ import annotations
 
@@ -89,10 +88,10 @@ BY_THE_FIRST = "clients -> leader(orders/0)"
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack on the Java client, and the classes that it shows; none of the other `PROMISED` ones may be there.
+    """An attack on the Java client. `shows`: classes that it must show; no other class of `PROMISED` may be found.
 
-    `rows`: what it changes of the settings `JAVA`, one case each. `faults`: of the run. `topic`, `brokers`: settings.
-    """
+    `rows`: changes of the settings `JAVA`, one case each. `faults`: faults of the run. `topic`, `brokers`: further
+    settings."""
 
     rows: tuple[dict[str, object], ...]
     faults: tuple[dict[str, object], ...]
@@ -178,7 +177,8 @@ ATTACKS = {
 
 
 def run(folder: Path, text: str) -> dict[str, tuple[dict[str, int], VerdictFile]]:
-    """Counts and verdict of each case that ran, by its name without the repeat."""
+    """Run an experiment; return counts and verdict of each case, by its name without the repeat. Assert that each
+    passes."""
     batch, printed = run_experiment(folder, text)
     found = {}
     for case in BatchFile.load(batch.batch_json).cases:
@@ -194,7 +194,7 @@ def why(verdict: VerdictFile, anomaly: str) -> str:
 
 @pytest.mark.nightly  # tests/unit/clients/test_outcomes.py has re-sends
 def test_without_retries_a_new_leader_is_sent_records_again(tmp_path: Path) -> None:
-    """A refuted row: what followers have is appended again."""
+    """The guarantee is refuted: records that followers already have are appended again."""
     counts, verdict = run(tmp_path, LEADER_MOVES)["case"]
     assert counts["duplicate"] > 0
     assert "were appended in one leader epoch and again in a later one" in why(verdict, "duplicate")

@@ -1,4 +1,4 @@
-"""Rules against the classes of real releases: Byteman's checker with jars from Maven."""
+"""Tests of the rules of code points against the classes of real releases, by Byteman's checker and jars from Maven."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Committed offsets on real brokers: a healthy coordinator, one that forgets each commit, one that answers 50 too many.
+"""Tests of committed offsets on real brokers: a correct coordinator, one that forgets commits, one that answers 50 too
+many.
 
-Byteman changes the coordinator (OffsetMetadataManager.replay), in memory alone: its log has what was committed.
-"""
+Byteman changes the coordinator's memory (OffsetMetadataManager.replay); its log keeps what was committed."""
 
 from __future__ import annotations
 

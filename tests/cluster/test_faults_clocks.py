@@ -1,4 +1,4 @@
-"""Clocks that jump: brokers and controllers log by the shifted time, and by the true one afterwards; and a dud."""
+"""Tests of clock jumps: nodes log with the shifted time, and with the true time after the healing; and a dud."""
 
 from __future__ import annotations
 

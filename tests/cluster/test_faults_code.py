@@ -1,4 +1,5 @@
-"""Faults at points of Kafka's code on real brokers: each bites and is healed, and duds do not pass for bites."""
+"""Tests of faults at points of Kafka's code on real brokers: each is confirmed and healed, and duds are not
+confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Faults of disks and of power: each bites, is healed, and the ISRs are full again; duds do not pass for bites."""
+"""Tests of faults of disks and power: each is confirmed and healed, the ISRs become full again, and duds are not
+confirmed."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ TOPICS: dict[str, object] = {
     },
 }
 needs_mounts = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
-"""Faults that need file systems of their own are refused at validation where they cannot be had."""
+"""Skips a test where faults that need mounted file systems are refused."""
 
 
 def _bench(folder: Path, installed: Installation, **cluster: object) -> Bench:
@@ -79,7 +80,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 
 
 def test_the_way_of_a_power_loss_is_told(bench: Bench) -> None:
-    """One that only root can do is not passed off for one that anybody can."""
+    """A run must say whether the power loss was true (root) or emulated."""
     bite = bench.bite("power_loss: {target: leader(t/0)}")
     assert bite.good, bite
     true = disks.refusal() is None

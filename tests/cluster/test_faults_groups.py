@@ -1,4 +1,5 @@
-"""Faults of consumer groups on real brokers: each bites, is confirmed by the coordinator, heals, and is told."""
+"""Tests of faults of consumer groups on real brokers: the coordinator confirms each, and each is healed and
+reported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Faults of links between nodes, and of single packets: each bites, is healed, and the ISRs are full again; duds do not
-pass for bites.
-"""
+"""Tests of faults of links between nodes and of single packets: each is confirmed and healed, the ISRs become full
+again, and duds are not confirmed."""
 
 from __future__ import annotations
 

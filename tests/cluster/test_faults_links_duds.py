@@ -1,4 +1,4 @@
-"""Planted duds: effects on proxies that nobody uses, and on links that carry nothing, do not pass for bites."""
+"""Tests that planted duds are not confirmed: faults of proxies that no node uses, and of links without traffic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 def around(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    """A cluster of which every proxy is there, and every node reaches its peers past them."""
+    """A cluster with a proxy for every link, whose nodes connect to each other directly."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProxyMesh, "route", lambda self, viewer, peer: None)
         needs = frozenset({Need.BROKER_LINKS})

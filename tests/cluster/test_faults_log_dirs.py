@@ -1,4 +1,4 @@
-"""A replica moves to another log dir while it leads: seen on the disk."""
+"""Test of a leader's replica that moves to another log dir, observed on disk."""
 
 from __future__ import annotations
 

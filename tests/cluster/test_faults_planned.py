@@ -1,4 +1,5 @@
-"""Planned work under load, roll-outs too: each is seen at another broker than the one that was asked."""
+"""Tests of planned work and roll-outs under load. Each is confirmed by another broker than the one that got the
+request."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def bench(
 
 
 def test_reassignments_and_elections_in_turn(bench: Bench) -> None:
-    """One after the other: each finds what the one before it left."""
+    """Each fault starts from the assignment that the one before it left."""
     for fault in planned.REASSIGNMENTS:
         bite = bench.bite(fault)
         assert bite.good, bite
@@ -128,7 +129,8 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
 
 @pytest.mark.nightly
 def test_a_move_that_is_turned_back_half_way_does_not_end_by_itself(bench: Bench) -> None:
-    """Kafka's own, in KRaft: the replica that was being added is then to be added and removed, and never is either."""
+    """A bug of Kafka in KRaft: the replica that was being added is then both added and removed, and the reassignment
+    never ends."""
     link = bench.cluster.running_links()[1]
     with without_broker_4(bench):
         admin.reassign(link, {PLACE: (4, 2, 1)})

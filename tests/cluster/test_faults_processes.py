@@ -1,6 +1,5 @@
-"""Faults of processes, nodes' and clients': each bites, is healed, and the ISRs are full again; duds do not pass for
-bites, and what a killed client had sent is accounted for.
-"""
+"""Tests of faults of nodes' and clients' processes: each is confirmed and healed, the ISRs become full again, and duds
+are not confirmed. Records that a killed client had sent are accounted for."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
 
 @pytest.mark.parametrize("client", ["librdkafka", pytest.param("java", marks=pytest.mark.nightly)])
 def test_fenced_by_another(bench: Bench, tmp_path: Path, client: str) -> None:
-    """Two producers with one transactional id: the older is told so and ends, and nobody else takes its place."""
+    """The older of two producers with one transactional id learns that it is fenced and ends; it is not replaced."""
     with load_on(bench, tmp_path, of_library(IN_TRANSACTIONS, client)) as workload:
         bite = bench.bite("fence_producer: {client: producer(0)}", clients=workload)
         assert bite.good, bite
@@ -112,7 +111,7 @@ def test_fenced_by_another(bench: Bench, tmp_path: Path, client: str) -> None:
 
 
 def test_java_clients_die_and_freeze(bench: Bench, tmp_path: Path) -> None:
-    """The witnesses of these faults know the kernel alone, and the counters that clients of all libraries have."""
+    """The witnesses of these faults use only the kernel and the counters that clients of all libraries have."""
     with load_on(bench, tmp_path, of_library(LOAD, "java")) as workload:
         for fault in ("kill_client: {client: producer(0)}", "pause_client: {client: reader(0)}"):
             bite = bench.bite(fault, clients=workload)
@@ -128,7 +127,7 @@ def test_a_dud_of_clients_does_not_pass_for_a_bite(bench: Bench, tmp_path: Path,
 
 @pytest.fixture(scope="module")
 def workload(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workload]:
-    """For all tests from here on; the last one kills it."""
+    """The load for all tests below; the last test kills it."""
     with load_on(bench, tmp_path_factory.mktemp("load"), LOAD) as made:
         yield made
 

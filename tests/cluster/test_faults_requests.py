@@ -1,4 +1,5 @@
-"""Faults of single requests: each bites on its API alone, and is healed; a proxy that does nothing is found out."""
+"""Tests of faults of single requests: each affects only its API and is healed; a proxy without effect is not
+confirmed."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
 
 
 def ask_all(bench: Bench, release: str, flows: frozenset[Flow]) -> None:
-    """Ask every question where its API is sent: each is answered, the control beside it too, and no node ends."""
+    """Send a question for each API on each of the `flows` that carry it. Assert that each is answered, its control
+    request too, and that no node ends."""
     requests, active = bench.cluster.requests, bench.cluster.controller()
     assert requests is not None and active is not None
     other = next((node.id for node in bench.cluster.controllers() if node.id != active), active)

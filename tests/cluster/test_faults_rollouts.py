@@ -1,4 +1,4 @@
-"""Upgrades under load: every node goes down and comes back with another release. Other roll-outs: planned work."""
+"""Tests of upgrades under load: every node goes down and comes back with another release."""
 
 from __future__ import annotations
 

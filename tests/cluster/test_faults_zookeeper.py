@@ -1,4 +1,4 @@
-"""ZooKeeper mode on real brokers: the cluster, its znodes, and the faults of processes in it."""
+"""Tests of ZooKeeper mode on real brokers: the cluster, its znodes, and faults of processes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 
 @pytest.mark.nightly
 def test_a_paused_broker_whose_session_ends_is_found_out(bench: Bench) -> None:
-    """It registers anew only when it goes on: what was confirmed is what the znodes said, not what the broker did."""
+    """A paused broker cannot notice the end of its session: the znodes confirm the fault, not the broker."""
     bench.await_full_isr()
     node = bench.cluster.node(2)
     node.pause()

@@ -1,4 +1,4 @@
-"""Stories of the explorer on real brokers: those that Kafka lets happen, and those that a protection of it forbids."""
+"""Tests of counterexamples forced on real brokers: some that Kafka follows, and some that a protection prevents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The plugin as others have it: a wheel in a fresh environment, in a project with folders of the same names as ours."""
+"""Tests of the pytest plugin in a foreign project: a wheel in a fresh environment, and folders with the names of this
+repository's."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def _run(*words: str | Path, cwd: Path, timeout: float = 300) -> subprocess.Comp
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The interpreter of a fresh environment with the wheel in it."""
+    """The interpreter of a fresh environment in which the wheel is installed."""
     folder = tmp_path_factory.mktemp("wheel")
     steps: list[tuple[str | Path, ...]] = [
         (UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT),
@@ -119,7 +120,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def examples_of_the_page() -> tuple[str, str]:
-    """The page's test whose sender swallows errors, and the same with the sender that it mends."""
+    """Return the page's example whose sender ignores errors, and the same with the corrected sender."""
     swallows, mended, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(METHOD.findall(swallows)) == 1
     return swallows, METHOD.sub(lambda _: mended, swallows)
@@ -146,7 +147,8 @@ def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path,
 
 
 def runs(python: Path, project: Path, *words: str, passed: int, verdicts: dict[str, str]) -> None:
-    """It passes, and its experiments have left what a run leaves."""
+    """Run pytest in the project; assert that it passes, with reports and these verdicts. `verdicts`: verdict by
+    test."""
     _, mended = examples_of_the_page()
     (project / "tests" / "test_orders.py").write_text(mended)
     command = (python, "-m", "pytest", "--basetemp", project / "tmp", "--junitxml", "junit.xml")

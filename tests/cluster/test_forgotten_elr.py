@@ -1,12 +1,11 @@
-"""A way in which Kafka forgets who was eligible to lead (KIP-966), told by the model before it was seen.
+"""Test of a case in which Kafka forgets the eligible leader replicas (KIP-966), which the model predicted.
 
-All replicas of a partition end one after the other, each in good order: with ELR its ISR is empty then, and the last
-ones are eligible. Whoever of these comes back leads, and nothing is lost. But before 4.3, where a replica is assigned
-to another log dir (`handleAssignReplicasToDirs`), the controller writes the ELR anew: empty. What is lost is
-availability.
+All replicas of a partition are stopped cleanly, one after the other. With ELR its ISR is empty then, and the last
+replicas are eligible: any of them may lead, and nothing is lost. But before 4.3 the controller empties the ELR when a
+replica is assigned to another log dir (`handleAssignReplicasToDirs`). Then the partition has no leader: availability is
+lost.
 
-The other way, min.insync.replicas set while nobody leads, is `experiments/forgotten-elr.yaml`.
-"""
+The other case, min.insync.replicas set while there is no leader, is `experiments/forgotten-elr.yaml`."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 ORDERS = TopicPartition("orders", 0)
 SESSION_S = 3.0
 NOBODY_FOR_S = 3 * SESSION_S
-"""Whoever may lead does so within one session."""
+"""Seconds without a leader after which none is expected any more: an eligible replica leads within one session."""
 
 
 def _cluster(clusters: Clusters, kafka: str, log_dirs: int = 1) -> ProcessCluster:
@@ -51,7 +50,7 @@ def _cluster(clusters: Clusters, kafka: str, log_dirs: int = 1) -> ProcessCluste
 
 
 def _stop(cluster: ProcessCluster, node: int) -> None:
-    """In good order; until it has left the ISR."""
+    """Stop a node cleanly, and wait until it has left the ISR."""
     assert cluster.node(node).stop()
     if cluster.running_links():
         _until(cluster, lambda state: node not in state.isr)

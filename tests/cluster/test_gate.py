@@ -1,4 +1,5 @@
-"""The GitHub Action, its steps run on a clone with real brokers: PASS, FAIL, INCONCLUSIVE, and an invalid file."""
+"""Tests of the GitHub Action: its steps run on a clone with real brokers, for PASS, FAIL, INCONCLUSIVE and an invalid
+file."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ faults:
 expect:
   - lost: 0
 """
-"""acks=1 loses the two records that no follower has, which the experiment says must not be."""
+"""Experiment that must FAIL: acks=1 loses the two records that no follower has, and `expect` demands none."""
 SHOWS_NOTHING = KEEPS.replace("keeps", "shows-nothing").replace("lost: 0", 'lost: "> 0"')
 INVALID = KEEPS.replace("keeps", "invalid").replace("brokers: 1", "brokerz: 1")
 Act = Callable[..., Job]
@@ -55,13 +56,13 @@ Act = Callable[..., Job]
 
 @pytest.fixture(scope="module")
 def comments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of the comments of the pull request."""
+    """File for the comments on the pull request."""
     return tmp_path_factory.mktemp("github") / "comments.json"
 
 
 @pytest.fixture(scope="module")
 def act(tmp_path_factory: pytest.TempPathFactory, comments: Path) -> Act:
-    """Run the action of a clone in a folder with the experiments. The clone is installed by the action itself, once."""
+    """Function that runs the action of a clone in a folder with the experiments. The action installs the clone once."""
     folder = tmp_path_factory.mktemp("action")
     clone, workspace, tools = folder / "clone", folder / "workspace", folder / "tools"
     # As a clone has it, with what is not committed yet.

@@ -1,4 +1,4 @@
-"""A share group on real brokers, one of whose members is killed, and a consumer group of a user's program."""
+"""Tests of a share group with a killed member, and of a consumer group of a user's program, on real brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups on real brokers: what their members wrote down, and what the coordinator has."""
+"""Tests of consumer groups on real brokers: the members' ledgers against the coordinator's offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KILL = "{at: 2s, kill_client: {client: member(0)}, restart_after: 500ms}"
 
 
 class Silent:
-    """Nobody looks."""
+    """Watcher that ignores all events."""
 
     def event(self, event: Event) -> None:
         pass
@@ -65,7 +65,7 @@ def run(folder: Path, groups: list[str], faults: str = "") -> CaseDir:
 
 
 def ledger(folder: Path, name: str) -> pa.Table:
-    """Return the rows of one group."""
+    """Return the rows of one group in the ledgers of all members below `folder`."""
     whole = pa.concat_tables(
         storage.read_table(path).replace_schema_metadata() for path in sorted(folder.glob(f"client=*/{PART}"))
     )
@@ -81,8 +81,8 @@ def highest_accepted(commits: pa.Table) -> dict[tuple[str, int], int]:
 
 
 def check(directory: CaseDir, end: GroupEnd, *, loses: bool = False) -> Counter[int]:
-    """Check that the group came to the end of its input, that ledger and coordinator agree, and that each record was
-    processed (`loses`: not all were). Return how many deliveries are in each state."""
+    """Check that the group read its input to the end, that ledger and coordinator agree, and that each record was
+    processed (with `loses`: not all were). Return the number of deliveries by state."""
     assert end.caught_up, end
     ends = {(topic, partition): offset for topic, partition, offset in end.ends}
     fetched = {(topic, partition): offset for topic, partition, offset in end.committed.offsets}
@@ -107,7 +107,7 @@ def check(directory: CaseDir, end: GroupEnd, *, loses: bool = False) -> Counter[
 
 
 def test_groups_come_to_the_end_of_their_input(tmp_path: Path) -> None:
-    """A classic group at most once, one of whose members is killed, and a transactional one of KIP-848."""
+    """A classic group that commits before processing, with a killed member, and a transactional group of KIP-848."""
     slow = ", record_time: 5ms"
     groups = [group(PROTOCOLS[0], "before", slow), group(PROTOCOLS[2], "transaction")]
     directory = run(tmp_path, groups, KILL)
@@ -141,7 +141,8 @@ def test_every_mode_of_commits(tmp_path: Path, protocol: str) -> None:
 @pytest.mark.nightly  # the first test replaces a dynamic member
 @pytest.mark.parametrize("protocol", [PROTOCOLS[0], PROTOCOLS[2]])
 def test_a_static_member_is_replaced(tmp_path: Path, protocol: str) -> None:
-    """The successor has the id of the killed member; of KIP-848 only once that member's session has ended."""
+    """The successor has the instance id of the killed member; with KIP-848 it joins only after that member's session
+    has ended."""
     directory = run(tmp_path, [group(protocol, "after", ", static: true, record_time: 2ms")], KILL)
     file = GroupsFile.load(directory.groups)
     assert check(directory, file.groups[0])[ProcessingState.EFFECTIVE] > 300

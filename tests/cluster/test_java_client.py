@@ -1,4 +1,4 @@
-"""The jar of the Java client: that it is made of its source, and that every known release of Kafka runs it."""
+"""Tests of the Java client's jar: it is built from its source, and every known release of Kafka runs it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_another_source_makes_another_jar(tmp_path: Path, monkeypatch: pytest.Mo
     [pytest.param(one, marks=[] if one == DEFAULT else [pytest.mark.nightly]) for one in NEWEST],
 )
 def test_a_release_runs_the_jar_and_tells_what_is_wrong(tmp_path: Path, release: str) -> None:
-    """Its archive is made and used; a client without settings ends by itself, with its last words."""
+    """The class-data archive is made and used; a client without settings ends with an error message."""
     archive = client_archive(release, find_java())
     assert archive is not None and archive.stat().st_size > 1 << 20
     settings = tmp_path / "client.properties"

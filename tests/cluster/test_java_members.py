@@ -1,4 +1,4 @@
-"""Members of groups on the Java client and real brokers: what they print, in every commit mode and protocol."""
+"""Tests of group members on the Java client with real brokers: their events in every commit mode and protocol."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _names = count()
 
 @dataclass
 class World:
-    """A cluster of one broker, and the groups that a test makes on it."""
+    """A cluster of one broker, and the members that a test has started on it."""
 
     cluster: ProcessCluster
     folder: Path
     running: list[Member]
 
     def topics(self) -> tuple[str, str]:
-        """Make an input with its records, and an empty output."""
+        """Create an input topic with records, and an empty output topic; return their names."""
         name = f"t{next(_names)}"
         topic = TopicSpec(partitions=PARTITIONS, replication_factor=1)
         self.cluster.create_topics({name: topic, f"{name}-copy": topic})
@@ -96,7 +96,7 @@ def await_all(*members: Member, timeout_s: float = 60.0) -> None:
 
 
 def check_lines(member: Member) -> None:
-    """Check what holds for every member: order, identities, numbers of commits, and that each is answered once."""
+    """Check the events of a member: order of times, identities of records, and that each commit is answered once."""
     lines = member.lines
     names = [line["e"] for line in lines]
     assert (names[0], names[-1], names.count("stopping")) == ("started", "closed", 1)
@@ -139,7 +139,7 @@ CASES = [
     ],
 )
 def test_a_group_takes_all_records_once(world: World, fields: dict[str, object], release: str) -> None:
-    """Two members, the second joins under way: nothing is lost, and the group ends at the end of its input."""
+    """Of two members the second joins during the load: no record is lost, and the group reads its input to the end."""
     topic, copy = world.topics()
     copies = "output" in fields or fields["commit"] == "transaction"
     spec = GroupSpec.model_validate(
@@ -186,8 +186,8 @@ def test_a_group_takes_all_records_once(world: World, fields: dict[str, object],
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("named", [True, False])
 def test_a_member_is_paused_within_a_transaction(world: World, protocol: str, named: bool) -> None:
-    """With group metadata its commit is refused and nothing is doubled; without, it is accepted
-    after a newer generation began."""
+    """With group metadata the commit is refused, and nothing is doubled. Without it the commit is accepted although a
+    newer generation has begun."""
     topic, copy = world.topics()
     spec = GroupSpec.model_validate(
         {

@@ -1,7 +1,6 @@
-"""Outcomes of records in the Java client (docs/clients.md), with errors that librdkafka's mock cluster answers.
+"""Tests of outcomes in the Java client (docs/clients.md), with errors from librdkafka's mock cluster.
 
-No brokers, but a JVM: so it is not one of the tests in `unit`.
-"""
+They need no broker, but a JVM, so they are not in `tests/unit`."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from mock_kafka import PRODUCE, Load, Loads, MockKafka, mock_kafka_for_java, sto
 pytestmark = pytest.mark.cluster
 ONE_BY_ONE = {"client": JAVA, "linger": "0s", "in_flight": 1, "batch_size": 1}
 BY_BROKERS = [row for row in LIBRARIES[JAVA].errors if row.code > 0 and row.name != "NETWORK_EXCEPTION"]
-"""The errors that a broker may answer with: all others are the client's own."""
+"""Errors that a broker can return; all others come from the client itself."""
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def load(tmp_path: Path) -> Iterator[Loads]:
 
 
 def reported(load: Load) -> dict[int, Outcome]:
-    """The outcome of the records that got each error. Offsets and times are those of records without an append."""
+    """Return the outcome of the records with each error, by error code. Assert that such records have no offset."""
     rows = [row for row in load.produced().to_pylist() if row["error"]]
     assert all(row["offset"] == -1 and row["done_ns"] > row["sent_ns"] for row in rows)
     found = {row["error"]: Outcome(row["outcome"]) for row in rows}
@@ -46,7 +45,7 @@ def reported(load: Load) -> dict[int, Outcome]:
 def test_without_retries_each_error_is_reported_and_is_definite_as_the_table_says(
     kafka: MockKafka, load: Loads
 ) -> None:
-    """None is sent again: each error takes one record, and the next one is acknowledged."""
+    """Without retries each error ends exactly one record, and the next record is acknowledged."""
     run = load(kafka, topics={"orders": 1}, retries=0, rate="200/s", **ONE_BY_ONE)
     codes = [row.code for row in BY_BROKERS]
     kafka.fail(PRODUCE, codes)
@@ -88,7 +87,7 @@ def test_a_batch_that_is_too_large_is_split_and_sent_again_without_retries(
 def test_a_callback_in_the_thread_of_send_is_a_local_refusal(
     kafka: MockKafka, load: Loads, idempotence: bool
 ) -> None:
-    """Whatever the retries: the record was never sent."""
+    """A record that is refused locally was never sent, so it has failed, with retries or without."""
     limit = {"max.request.size": "2000"}
     run = load(kafka, client=JAVA, value_size=3000, idempotence=idempotence, config=limit)
     run.workload.start()
@@ -99,7 +98,8 @@ def test_a_callback_in_the_thread_of_send_is_a_local_refusal(
 
 
 def test_a_closed_producer_knows_nothing_of_what_it_had(kafka: MockKafka, load: Loads) -> None:
-    """Time-outs, lost connections and a forced close cover records that were sent, and ones that were not."""
+    """Time-outs, lost connections and a forced close end records that were sent, and records that were not: all are
+    indeterminate."""
     run = load(kafka, client=JAVA, retries=0, rate="2000/s", delivery_timeout="1s")
     kafka.rtt(200)
     run.workload.start()

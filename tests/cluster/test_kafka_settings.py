@@ -1,4 +1,4 @@
-"""The settings that are listed are those of the newest release, as its own jars say."""
+"""Test that `kafka_settings.tsv` has the settings of the newest release, as its jars define them."""
 
 from __future__ import annotations
 

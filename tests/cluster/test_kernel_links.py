@@ -1,8 +1,7 @@
-"""The mesh of nodes with network namespaces of their own, without Kafka: two namespaces, each of which reaches the
-other and this one.
+"""Tests of the mesh for nodes with network namespaces of their own, without Kafka: two namespaces that reach each other
+and the host.
 
-Each effect is seen by the same witnesses as in a run, and is gone when it is lifted.
-"""
+The witnesses of a run confirm each effect, and its end."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def sh(line: str) -> None:
 
 @dataclass
 class TwoNodes:
-    """Nodes 1 and 2 at 10.211.77.1 and .2."""
+    """Processes of nodes 1 and 2, each in a network namespace, at 10.211.77.1 and .2."""
 
     processes: dict[int, subprocess.Popen[bytes]]
 

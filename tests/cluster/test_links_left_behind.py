@@ -1,4 +1,4 @@
-"""Links and kill -9: `ackproof clean` leaves no proxy and no packet rule."""
+"""Tests that `ackproof clean` removes all proxies and packet rules of a run that was killed with SIGKILL."""
 
 from __future__ import annotations
 

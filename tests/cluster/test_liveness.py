@@ -1,4 +1,5 @@
-"""What never comes back, on real brokers and real clients: planted, named, and judged; and in health, not named."""
+"""Tests of liveness classes on real brokers and clients: planted failures are named and judged, healthy runs have
+none."""
 
 from __future__ import annotations
 
@@ -90,14 +91,14 @@ def judged(stage: Stage, name: str) -> Judged:
 
 
 def starved(one: Judged) -> bool:
-    """Whether this machine was too slow to blame Kafka: then nothing is held against it, whatever was counted."""
+    """Return True if the machine was too slow to blame Kafka. Assert that the verdict is then INCONCLUSIVE."""
     open_ones = [each for each in one.verdict.classes if each.forbidden is None and "starved" in each.why]
     assert not open_ones or one.verdict.verdict is Verdict.INCONCLUSIVE
     return bool(open_ones)
 
 
 def _stop(client: str) -> Callable[[CaseRun], None]:
-    """SIGSTOP from outside: the harness knows nothing of it."""
+    """Return a hook that stops a client with SIGSTOP, without the harness's knowledge."""
 
     def stop(running: CaseRun) -> None:
         assert running.workload is not None
@@ -107,7 +108,8 @@ def _stop(client: str) -> Callable[[CaseRun], None]:
 
 
 def _lose_log_dir(running: CaseRun) -> None:
-    """The log dir of a partition fails, which no fault of the plan did: its checkpoint cannot be written any more."""
+    """Make the log dir of orders/0 fail without a fault of the plan: a folder takes the place of its checkpoint
+    file."""
     cluster = cluster_of(running)
     for path in cluster.node(1).disk.log_dirs:
         if (path / "orders-0").exists():
@@ -176,7 +178,8 @@ evidence: {recovery: {no-controller: 4s}}
 
 @pytest.fixture
 def cut_controllers() -> Iterator[Callable[[CaseRun], None]]:
-    """Takes every packet to and from the controllers' ports, in a table of rules that the harness does not know."""
+    """Hook that drops every packet to and from the controllers' ports, by a table of nftables that the harness does not
+    know."""
     table = ["inet", "ackproof_planted"]
 
     def cut(running: CaseRun) -> None:

@@ -1,4 +1,4 @@
-"""The logs of real brokers and controllers, decoded: beside Kafka's own dump tool, and beside what brokers answer."""
+"""Tests of decoded logs of real brokers and controllers, against Kafka's dump tool and the brokers' answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module", params=[OLDER, NEWEST])
 def shaken(request: pytest.FixtureRequest, module_clusters: Clusters) -> Iterator[ProcessCluster]:
-    """A cluster at rest whose leader was killed and came back."""
+    """A cluster at rest whose leader was killed and restarted."""
     cluster = module_clusters.start(kafka=request.param, config={"broker.session.timeout.ms": "2000"})
     cluster.create_topics({"t": TopicSpec(partitions=2)})
     assert produce(cluster, "t", 200) == 200
@@ -52,7 +52,8 @@ def _data(cluster: ProcessCluster, node: int) -> Path:
 
 
 def _dump(installed: Installation, segment: Path, *words: str) -> Iterator[str]:
-    """Lines of `kafka.tools.DumpLogSegments`, which only the jars of 3.9 have. It takes a comma for the next file."""
+    """Yield the lines that `kafka.tools.DumpLogSegments` prints for a copy of a segment. Only the jars of 3.9 have the
+    tool, which cannot read paths with a comma."""
     copied = Path(shutil.copy(segment, tempfile.mkdtemp(prefix="ackproof-dump-")))
     classpath = ":".join(map(str, installed.jars.classpath))
     command = [

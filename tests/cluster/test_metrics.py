@@ -1,4 +1,5 @@
-"""Metrics of real brokers: the delay until one shows a leader's death; an exporter that is silent is no such delay."""
+"""Tests of metrics of real brokers: the delay until they show a leader's death; without scrapes the delay is
+unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cluster of 1 + 3 real nodes, and everything that is done to nodes, one thing after the other."""
+"""Tests of the operations on nodes, one after the other on one cluster of one controller and three brokers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def watched(cluster: ProcessCluster, tmp_path: Path) -> Iterator[tuple[Sampler, 
 
 @pytest.fixture(autouse=True)
 def whole_again(cluster: ProcessCluster) -> Iterator[None]:
-    """Each test finds and leaves all nodes running and all ISRs full."""
+    """After each test, start and resume all nodes, and wait until all ISRs are full."""
     yield
     for node in cluster.nodes.values():
         node.resume()

@@ -1,4 +1,4 @@
-"""Groups of real members: the log of `__consumer_offsets` of every replica, beside the coordinator's answers."""
+"""Tests of the decoded log of `__consumer_offsets` on every replica, against the coordinator's answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCH = 20
 
 
 class Members:
-    """Members of groups, one after the other; each reads its batches of `in` and commits as it is told."""
+    """Members of groups, one after the other; each reads batches of the topic `in` and commits on request."""
 
     def __init__(self, cluster: ProcessCluster) -> None:
         self.bootstrap = cluster.bootstrap
@@ -52,7 +52,7 @@ class Members:
         return consumer
 
     def read(self, consumer: Consumer) -> list[TopicPartition]:
-        """The offsets behind a batch that was read."""
+        """Read one batch; return the offset to commit for each partition."""
         got: list[Message] = []
 
         def look() -> bool:
@@ -78,7 +78,7 @@ class Members:
 
 
 def _work(cluster: ProcessCluster) -> tuple[str, ...]:
-    """Have groups of every kind commit, rebalance, abort and be deleted. Return their names."""
+    """Let groups of every kind commit, rebalance, abort and be deleted; return their names."""
     members = Members(cluster)
     for group in ("classic", "gone"):
         first = members.join(group)
@@ -113,7 +113,7 @@ def _work(cluster: ProcessCluster) -> tuple[str, ...]:
 
 
 def _offsets(rows: Sequence[Row], group: str) -> tuple[tuple[str, int, int], ...]:
-    """The offsets that a group has at the end: of each partition the last row that is in force."""
+    """Return a group's committed offsets, as (topic, partition, offset): the last row in force for each partition."""
     last = {
         (row["topic"], row["partition"]): row
         for row in rows
@@ -166,7 +166,8 @@ def test_every_replica_has_what_the_coordinators_answer(
 
 
 def _check_replay(log_dirs: Sequence[LogDir], answers: Mapping[str, GroupOffsets]) -> None:
-    """The reader of `committed.json`, which needs no schemas, has the same offsets."""
+    """Assert that the reader for `committed.json`, which needs no schemas, finds the offsets that the coordinator
+    answered."""
     for log_dir in log_dirs:
         for group, answer in answers.items():
             folder = log_dir.path / f"__consumer_offsets-{answer.partition}"

@@ -1,4 +1,5 @@
-"""Pairs of faults on real brokers: in force together by the timeline; and the coordinator of readers' groups killed."""
+"""Tests of pairs of faults on real brokers: the timeline shows them in force together; one pair kills a group's
+coordinator."""
 
 from __future__ import annotations
 

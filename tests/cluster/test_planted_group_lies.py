@@ -1,7 +1,7 @@
-"""Lies about consumer groups, on real brokers: does the verdict find each of them, and name it?
+"""Tests that the verdict finds and names each planted lie about consumer groups, on real brokers.
 
-Two runs: an honest one, of which copies are changed, and one where somebody else acts while the group has no members.
-"""
+There are two runs: an honest one, of which copies are changed, and one in which another client acts while the group has
+no members."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ workload:
     plain: {members: 2, batch: 20}
 """
 BACK = 20
-"""How far behind its last commit a group's offset is set."""
+"""Number of offsets by which a group's committed offset is set back."""
 
 
 def _of(group: str, change: Callable[[lies.Rows], lies.Rows], ledger: str) -> Callable[[CaseDir], None]:
-    """Return a lie of the first member of a group that has rows."""
+    """Return a function that changes a ledger of the first member of a group that has rows in it."""
 
     def tell(run: CaseDir) -> None:
         for client in sorted((run.path / "ledger" / ledger).glob("client=*")):
@@ -64,7 +64,7 @@ def _output(change: Callable[[lies.Rows], lies.Rows]) -> Callable[[CaseDir], Non
 
 
 def _told_less(run: CaseDir) -> None:
-    """OffsetFetch at rest: the group `plain` has less than it committed."""
+    """Lie: at the end OffsetFetch answers each committed offset of the group `plain` too low by `BACK`."""
     file = GroupsFile.load(run.groups)
     ends = []
     for end in file.groups:
@@ -76,13 +76,13 @@ def _told_less(run: CaseDir) -> None:
 
 
 def _never_asked(rows: lies.Rows) -> lies.Rows:
-    """The member tells one more accepted commit, of what it had committed last."""
+    """Lie of a member: its last accepted commit is reported a second time, with another number."""
     last = max(rows, key=lambda row: int(str(row["done_ns"])))
     return [*rows, {**last, "number": int(str(last["number"])) + 1000}]
 
 
 def _another(rows: lies.Rows) -> lies.Rows:
-    """The member processed another record than the one at its offset."""
+    """Lie of a member: it processed another record than the one at that offset."""
     return [{**rows[0], "seq": int(str(rows[0]["seq"])) + 100_000}, *rows[1:]]
 
 
@@ -119,11 +119,12 @@ LIES: Mapping[str, tuple[Callable[[CaseDir], None], dict[str, int], str]] = {
         "group exact: 1 doubled output",
     ),
 }
-"""By name: what is changed, what the audit counts, and how a reason begins."""
+"""By name of the lie: the change, the counts that the audit must find, and the first words of a reason of the
+verdict."""
 
 
 def set_back(bootstrap: str, group: str) -> None:
-    """Somebody sets the offset of orders/0 back; the group has no members any more."""
+    """Set the committed offset of orders/0 back by `BACK`, as another client, while the group has no members."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     whole = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
     offset = next(one.offset for one in whole.topic_partitions if one.partition == 0)
@@ -133,7 +134,7 @@ def set_back(bootstrap: str, group: str) -> None:
 
 
 def copy_again(bootstrap: str, topic: str) -> None:
-    """Somebody writes the first record of the output once more."""
+    """Write the first record of the output once more, as another client."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "stranger"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     record = consumer.poll(20)

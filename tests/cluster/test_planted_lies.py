@@ -1,7 +1,6 @@
-"""Whole runs with one planted lie each: does the harness find it, call it by its name, and exit with its code?
+"""Tests of whole runs with one planted lie each: the harness must find it, name its class, and exit with its code.
 
-Eight runs on real brokers, and copies of the honest one with lies in their ledgers; one audit of all of them.
-"""
+There are eight runs on real brokers, and copies of the honest one with lies in their ledgers; one audit covers all."""
 
 from __future__ import annotations
 
@@ -93,7 +92,7 @@ def died(killer: Killer) -> Watching:
 
 @pytest.fixture(scope="module")
 def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
-    """Every run, and every copy of the honest one, audited as one job and judged."""
+    """All runs, and all changed copies of the honest run, audited as one job and judged; by name."""
     honest = stage.play("honest", DURABLE)
     stage.play("cut", DURABLE, {Phase.READ: planted.cut_all_replicas})
     with pytest.MonkeyPatch.context() as patch:
@@ -139,11 +138,11 @@ TOLD_AFTERWARDS: dict[str, tuple[str, Callable[[lies.Rows], lies.Rows]]] = {
 
 @dataclass
 class Killer:
-    """Kills the only broker of a run behind the harness' back, once there are acks."""
+    """Kills the only broker of a run, without the harness's knowledge, once records are acknowledged."""
 
     run: Path
     killed_at: float | None = None
-    """time.monotonic()"""
+    """Time of the kill by `time.monotonic()`; None: not killed yet."""
 
     def look(self, acked: int) -> None:
         if acked >= 100 and self.killed_at is None:
@@ -156,7 +155,7 @@ class Killer:
 
 
 def exit_code_of(one: Judged, capsys: pytest.CaptureFixture[str]) -> int:
-    """The exit code of a batch of this run alone, which is also that of judging it by the command."""
+    """Return the exit code of a batch with this run alone. Assert that `ackproof judge` exits with the same code."""
     code = int(batch_exit_code([one.verdict.verdict]))
     assert main_code(["judge", str(one.run.path)]) == code
     capsys.readouterr()
@@ -189,7 +188,7 @@ def test_the_honest_run_passes(judged: dict[str, Judged], capsys: pytest.Capture
 def test_what_another_file_denies(
     judged: dict[str, Judged], lie: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the run that passes one file says something else, and the run says that it wrote it so."""
+    """One file of a passing run is changed and sealed again; another file contradicts it."""
     run = lies.copy_of(judged["honest"].run, tmp_path / lie)
     told_files.tell(run, lie)
     assert main_code(["judge", str(run.path)]) == 2
@@ -228,7 +227,7 @@ def test_a_record_that_lies_there_twice_with_a_byte_flipped_and_in_another_parti
 def test_what_only_the_reader_saw_is_not_held_against_kafka(
     judged: dict[str, Judged], lie: str, counts: dict[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The logs on disk hold something else at that offset."""
+    """The logs on disk have another record at that offset, so only the reader is wrong."""
     one = judged[lie]
     assert found(one) == counts
     inconclusive(one, "the final reader read other records than the log of node", capsys)
@@ -323,7 +322,7 @@ def test_a_broker_that_dies_by_itself(
 def test_all_of_them_in_one_batch_fail(
     judged: dict[str, Judged], stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command, on a batch of all: judged anew, each as alone, and FAIL wins."""
+    """The command judges each run of the batch as it does alone; FAIL outweighs the other verdicts."""
     batch = BatchDir(stage.folder)
 
     BatchFile(

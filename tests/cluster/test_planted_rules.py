@@ -1,4 +1,4 @@
-"""The rules of all planted bugs fit the classes of the release that they are for."""
+"""Test that the rules of all planted bugs fit the classes of their release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin's fixtures on real clusters: faults by role, and what the ledger says of clients that are one's own."""
+"""Tests of the pytest plugin's fixtures on real clusters: faults by role, and the ledger of a user's own clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDERS = {"orders": {"config": {"min.insync.replicas": 2}}}
 
 
 class Sender:
-    """Somebody's own producer. A careless one does not look at what became of a record."""
+    """A user's producer. It sends a record until that is acknowledged; with `careful` False it ignores the outcome."""
 
     def __init__(self, producer: Producer, *, careful: bool) -> None:
         self.producer = producer

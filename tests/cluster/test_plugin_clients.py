@@ -1,4 +1,5 @@
-"""The fixture `ledger` with clients that serialize, of kafka-python, of aiokafka: healthy ones, then a lie of each."""
+"""Tests of the fixture `ledger` with serializing clients, kafka-python and aiokafka: correct ones, then a lie of
+each."""
 
 from __future__ import annotations
 
@@ -38,10 +39,8 @@ Send = Callable[[str], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def lost_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Collect the sockets of kafka-python that found no broker: the library does not close them.
-
-    pytest keeps each line of a log with the objects that it names, and so with their sockets.
-    """
+    """Collect the garbage after each test, without warnings of sockets that kafka-python left open when it found no
+    broker. kafka-python's log is suppressed: pytest would keep its lines, which refer to these sockets."""
     caplog.set_level(logging.CRITICAL, logger="kafka")
     yield
     with warnings.catch_warnings(action="ignore"):
@@ -117,7 +116,7 @@ async def test_a_lie_of_each_library_is_found(kafka_cluster: KafkaCluster, ledge
 
 
 async def read_and_lie(cluster: KafkaCluster, ledger: Ledger) -> None:
-    """Each consumer reads all; then its library goes back, and does not say so."""
+    """Let each consumer read all records; then let its library go back without reporting it."""
     whole = 3 * COUNT
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}
     confluents = ledger.consumer(

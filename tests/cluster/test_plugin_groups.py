@@ -1,4 +1,5 @@
-"""`ledger.assert_processed`: the example of docs/pytest.md, and groups of each library that lose or repeat work."""
+"""Tests of `ledger.assert_processed`: the example of docs/pytest.md, and groups of each library that lose or repeat
+work."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ COUNT = 20
 
 
 def example() -> Any:
-    """The test of the page that ends with assert_processed."""
+    """Return the example test in docs/pytest.md that calls assert_processed."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if "assert_processed" in block]
     names: dict[str, Any] = {}

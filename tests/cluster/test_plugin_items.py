@@ -1,4 +1,4 @@
-"""Experiment files under pytest on real clusters: verdicts, xdist, Ctrl-C."""
+"""Tests of experiment files under pytest on real clusters: verdicts, xdist, interrupts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_two_workers_and_all_three_verdicts(tmp_path: Path) -> None:
     ],
 )
 def test_an_interrupt_ends_everything(tmp_path: Path, words: tuple[str, ...], number: signal.Signals) -> None:
-    """To the one process that pytest was called as; a terminal would send it to all."""
+    """The signal goes to the pytest process alone; a terminal would send it to all processes."""
     (tmp_path / "calm.yaml").write_text(CALM.replace("duration: 1s", "duration: 60s"))
     process = _start(tmp_path, *words)
 

@@ -1,4 +1,5 @@
-"""Programs that are not Python on real clusters: the examples in Go and Node, and services with planted bugs."""
+"""Tests of programs in other languages on real clusters: the examples in Go and Node, and services with planted
+bugs."""
 
 from __future__ import annotations
 
@@ -72,14 +73,14 @@ DROP = (
 		records = kept
 """
 )
-"""An exception that is swallowed: every hundredth record of a partition is handed over, and nothing comes of it."""
+"""Planted bug, an ignored exception: every hundredth record of a partition is taken and not processed."""
 SENT = "\t\tsends += len(copies)\n"
 TWICE = SENT + (
     "\t\tfor _, r := range copies {\n\t\t\tif r.Offset%50 == 7 {\n"
     "\t\t\t\tclient.ProduceSync(context.Background(), &kgo.Record{Topic: r.Topic, Partition: r.Partition, "
     "Key: r.Key, Value: r.Value, Headers: r.Headers})\n\t\t\t}\n\t\t}\n"
 )
-"""Some records are sent once more."""
+"""Planted bug: some records are sent twice."""
 FAILS = """\
 				tell("result", fields{"n": sends + i, "x": result.Err.Error()})
 				flush()
@@ -90,13 +91,13 @@ SWALLOWS = """\
 				next[records[i].Partition] = max(next[records[i].Partition], records[i].Offset+1)
 				continue
 """
-"""An error of a send is told, and the record is committed past all the same."""
+"""Planted bug: after a failed send the program reports the error, and commits past the record all the same."""
 SENDS = "\t\tnext := map[int32]int64{}\n"
 COMMITS_FIRST = (
     "\t\tclient.CommitRecords(context.Background(), records...)\n\t\ttime.Sleep(300 * time.Millisecond)\n"
     + SENDS
 )
-"""What was not sent yet when the program dies is committed already."""
+"""Planted bug: the program commits before it sends, so a kill loses the records in between."""
 STORE = """\
 import json, signal, sqlite3, sys
 from confluent_kafka import Consumer, KafkaException
@@ -124,7 +125,7 @@ while not stop:
             print(f"commits again: {error}", file=sys.stderr)
 consumer.close()
 """
-"""A service with a store of its own, which swallows every hundredth record of a partition."""
+"""Source of a service with a database of its own, which ignores every hundredth record of a partition."""
 ASK_STORE = (
     "import sqlite3, sys; rows = sqlite3.connect(sys.argv[1]).execute('select id from seen'); "
     "print(*(row[0] for row in rows), sep='\\n')"
@@ -132,7 +133,7 @@ ASK_STORE = (
 
 
 def go_service(folder: Path, *planted: tuple[str, str]) -> Path:
-    """Build the service in Go, with changes of its source. Return the program."""
+    """Build the Go service with these (before, after) replacements in its source; return the path of the program."""
     folder.mkdir()
     for file in (PROGRAMS / "go").iterdir():
         shutil.copy(file, folder)
@@ -162,7 +163,7 @@ def judged(folder: Path, text: str) -> tuple[CaseDir, VerdictFile]:
 
 
 def numbers(verdict: VerdictFile, name: str) -> float:
-    """Return a figure of the opinions on the service, by its name."""
+    """Return the number `name` from the verdict's opinions about the service."""
     return next(
         opinion.numbers[name]
         for opinion in verdict.opinions
@@ -273,7 +274,7 @@ def test_the_check_knows_the_example_in_node(node_client: Path, capsys: pytest.C
 def test_the_check_names_a_send_before_its_attempt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Attempts that are told after the send are missing where the program was killed in between."""
+    """If attempts are reported after the send, those before a kill are missing."""
     flush = "\t\tflush() // attempts are told before they are sent\n"
     sent = "\t\tfor _, result := range client.ProduceSync(context.Background(), copies...) {\n"
     late = (

@@ -1,4 +1,5 @@
-"""Provisioning for real: Maven, Java, brokers. Uses the machine's own cache; what is in it already is not fetched."""
+"""Tests of provisioning with Maven, Java and brokers. They use the machine's cache, and fetch only what is missing
+there."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def of_folder(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.nightly)])
 def test_nodes_start_with_their_archives(clusters: Clusters, version: str) -> None:
-    """Jars, archives and a formatted checkpoint: a controller and brokers that map them, log, and serve."""
+    """Brokers map the class-data archive, log and serve requests; jars, archives and the formatted checkpoint are
+    used."""
     archives = clusters.install(version).archives
     cluster = clusters.start(kafka=version, brokers=2, controllers=1)
     for node in cluster.nodes.values():
@@ -62,7 +64,7 @@ print(install(KafkaBuild("4.4.0")).archives["broker"])
 def test_archives_are_made_once_and_a_damaged_one_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a cache of its own, by two processes at once."""
+    """Two processes make the archives at the same time, in a new cache."""
     shared = kafka_jars("4.4.0")
     cache = tmp_path / "cache"
     shutil.copytree(shared.directory, cache / shared.home.name / "jars")

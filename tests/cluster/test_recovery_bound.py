@@ -1,4 +1,4 @@
-"""A bound on recovery over repeats: held with short time-outs, broken with the same ones tripled, the interval told."""
+"""Test of a bound on recovery time over repeats: it holds with short time-outs, and breaks with three times these."""
 
 from __future__ import annotations
 

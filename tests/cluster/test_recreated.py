@@ -1,4 +1,5 @@
-"""A topic that is deleted and made anew under load, on real brokers: every loss is explained, and no lie is."""
+"""Tests of a topic that is deleted and created again under load, on real brokers: every loss is explained, a lie is
+not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Requests that a broker must refuse, as they arrive: with Kafka's check PASS, without it (a planted bug) FAIL.
+"""Tests of requests that a broker must refuse: PASS with Kafka's check, FAIL without it (a planted bug).
 
-The witness is Kafka's own word for the refusal, in a broker's log or in its answer.
-"""
+The witness is Kafka's error in a broker's log or answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retention, compaction and a wrong clock remove from real brokers is named, and is not lost."""
+"""Tests that records removed by retention, compaction and a wrong clock are named as such, and not counted as lost."""
 
 from __future__ import annotations
 

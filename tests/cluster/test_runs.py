@@ -1,4 +1,4 @@
-"""Whole runs of the command on real clusters: what it leaves, what Ctrl-C and kill -9 leave, two at once."""
+"""Tests of whole runs of the command on real clusters: their files, Ctrl-C, kill -9, and two runs at once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _case(tmp_path: Path) -> CaseDir:
 
 
 def _running_case(tmp_path: Path) -> CaseDir | None:
-    """The folder of the case that runs, before `latest` points anywhere."""
+    """Return the folder of the running case; None before it has a timeline."""
     found = sorted((tmp_path / "runs").glob("*/*/timeline.jsonl"))
     return CaseDir(found[0].parent) if found else None
 
@@ -82,7 +82,7 @@ def _has_records(tmp_path: Path, count: int) -> bool:
 
 
 def _marked(folder: Path) -> list[str]:
-    """Processes that belong to runs below `folder`."""
+    """Return the processes of runs below `folder`, as `role pid`."""
     return [f"{child.role} {child.pid}" for child in find_children() if folder in child.directory.parents]
 
 
@@ -150,7 +150,8 @@ def test_ctrl_c_stops_everything_and_keeps_what_was_recorded(tmp_path: Path) -> 
     "moment", [0, *(pytest.param(moment, marks=pytest.mark.nightly) for moment in range(1, 10))]
 )
 def test_kill_9_and_clean(tmp_path: Path, moment: int) -> None:
-    """At any moment: `clean` leaves no process, no data, no entry; ledgers stay; a verdict is INCONCLUSIVE."""
+    """After a kill at a random moment, `clean` leaves no process, data or registry entry. Ledgers stay, and a verdict
+    is INCONCLUSIVE."""
     process = _start(tmp_path, LEADER_KILL)
     await_run(process, lambda: _running_case(tmp_path), "a timeline")
     delay = random.Random(moment).uniform(0.0, 8.0)

@@ -1,4 +1,5 @@
-"""Scripts on real brokers: each step is seen; what happens beside one is noticed, and a gate that does not hold."""
+"""Tests of scripts on real brokers: each step is confirmed; other changes, and a gate that does not hold, are
+noticed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def test_a_tail_that_nobody_fetched_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.nightly  # its shorter kin is above
 def test_a_leader_that_slept_through_an_epoch_loses_what_it_acknowledges(tmp_path: Path) -> None:
-    """Should a release mend it, this fails: docs/found.md says what it is."""
+    """The bug of Kafka is described in docs/found.md; the test fails when a release fixes it."""
     steps, failed = played(CATALOGUE / "slept-through-epoch.yaml", tmp_path)
     assert failed == ""
     seen = last(steps)

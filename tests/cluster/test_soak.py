@@ -1,8 +1,7 @@
-"""A soak on real brokers, whose first producer lies three times: each lie is found within two windows.
+"""Tests of a soak on real brokers whose first producer lies three times: each lie is found within two windows.
 
-Windows of 5 s, a storm of one fault in each, the newest window kept. The lies are asked for once windows were deleted,
-and Ctrl-C ends the soak once they are found.
-"""
+Windows are 5 s, with one fault of a storm in each; the newest window is kept. The lies are requested once windows were
+deleted, and Ctrl-C ends the soak once they are found."""
 
 from __future__ import annotations
 
@@ -51,12 +50,13 @@ faults:
     at: 1s
 """
 MOST = 24
-"""Windows: a machine that needs more has done nothing of it."""
+"""Number of windows after which the soak is given up: the machine is too slow."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """The lies are asked for after so many windows were deleted; these are awaited, and the end is asked for."""
+    """Course of a soak. `deleted`: number of deleted windows after which the lies are requested. `awaited`: lies that
+    must be found before the end is requested."""
 
     deleted: int
     awaited: frozenset[str]
@@ -67,7 +67,7 @@ LONG = Course(3, frozenset(LIES))
 
 
 class _Liar(Watching):
-    """Asks for the lies, and for the end."""
+    """Watcher that requests the lies, and then the end of the soak."""
 
     def __init__(self, lies: Path, course: Course) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Liar(Watching):
     params=[pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.nightly)],
 )
 def course(request: pytest.FixtureRequest) -> Course:
-    """A long one goes every night: its witness is the short one."""
+    """The long soak runs at night only, the short one with every push."""
     found: Course = request.param
     return found
 
@@ -127,7 +127,7 @@ def soaked(course: Course, installs, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def told(run: CaseDir) -> dict[str, int]:
-    """When each lie was told, in nanoseconds of the run's clock."""
+    """Return the time of each lie, in ns since the run's start."""
     lines = (run.clients / "p0" / "lies.jsonl").read_text(encoding="ascii").splitlines()
     return {one["lie"]: one["t_ns"] for one in map(json.loads, lines)}
 
@@ -181,7 +181,7 @@ def test_windows_in_which_nothing_was_found_are_gone_and_the_evidence_says_so(so
 
 
 def test_what_is_counted_is_what_was_audited(soaked: CaseResult) -> None:
-    """The records of deleted windows are neither lost nor forgotten, though parts of their ledgers are there."""
+    """Records of deleted windows are counted and not lost, even if parts of their ledgers are still there."""
     audit = soaked.audit
     assert audit is not None
     assert audit.deleted is not None
@@ -196,7 +196,7 @@ def test_what_is_counted_is_what_was_audited(soaked: CaseResult) -> None:
 
 
 def test_parts_of_the_ledgers_go_a_window_later(soaked: CaseResult, course: Course) -> None:
-    """What the next window needs of a deleted one stays until that is deleted."""
+    """Rows of a deleted window that the next window needs stay until that window is deleted."""
     folder = soaked.run.produced / "client=p0"
     gone = deleted_parts(folder)
     assert bool(gone) == (sum(one.deleted for one in read_windows(soaked.run)) > 1)

@@ -1,4 +1,5 @@
-"""From launch to the first acks=all record on three replicas: the bar is 2.5 s on a quiet machine."""
+"""Test of the time from launch to the first record that acks=all acknowledges on three replicas: 2.5 s on a quiet
+machine."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 RUNS = 2
 BAR_S = 2.5
 SLACK = 2.0
-"""The machine of a test run is rarely quiet. Whoever competes for the cores lengthens it further, in proportion."""
+"""Factor for machines that are not quiet; load on the cores lengthens the limit further, in proportion."""
 
 
 def test_one_controller_and_three_brokers_start_fast(clusters: Clusters) -> None:

@@ -1,4 +1,4 @@
-"""Clusters of other shapes, side by side where that saves time."""
+"""Tests of clusters of other shapes, in parallel where that saves time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Lies about transactions, told of a whole run on a real broker: each is found by its name, and the run FAILs.
+"""Tests of lies about transactions in copies of one honest run on a real broker: each is named, and the run FAILs.
 
-The run is one honest one; what was handed to the final reader at read_committed is rewritten in copies of it.
-"""
+Changed are the rows of the final reader at read_committed."""
 
 from __future__ import annotations
 
@@ -51,7 +50,8 @@ def judged(
 
 
 def until_one_is_committed_and_one_aborted(run: CaseRun) -> None:
-    """Two seconds are time for some twenty transactions; on a machine that is busy they have been time for one."""
+    """Wait until the producer has committed a transaction and aborted another one. A busy machine may need long for
+    that."""
     log = run.run.clients / "p0" / TRANSACTIONS_LOG
 
     def both() -> bool:
@@ -72,7 +72,7 @@ def first_seq_of(run: CaseDir, outcome: TxnOutcome) -> int:
 
 
 def hand_over_an_aborted_record(run: CaseDir) -> None:
-    """What the reader at read_uncommitted got of an aborted transaction goes to the committed reader too."""
+    """Lie: the committed reader gets a record of an aborted transaction, which only the uncommitted reader got."""
     seq = first_seq_of(run, TxnOutcome.ABORTED)
     (path,) = (run.consumed / "client=f0").glob("part-*.parquet")
     (row,) = [row for row in pq.read_table(path, partitioning=None).to_pylist() if row["seq"] == seq]
@@ -98,7 +98,7 @@ def take_out_a_committed_record(run: CaseDir) -> None:
 
 
 def ask_for_a_commit_too_late(run: CaseDir) -> None:
-    """A commit that was asked for only after its records had been handed over."""
+    """Lie: a commit was requested only after its records had been read."""
     (path,) = run.transactions.glob("*/part-*.parquet")
     rows = pq.read_table(path, partitioning=None)
     number = next(n for n, row in enumerate(rows.to_pylist()) if row["outcome"] == int(TxnOutcome.COMMITTED))
@@ -108,7 +108,7 @@ def ask_for_a_commit_too_late(run: CaseDir) -> None:
 
 
 def handed(run: CaseDir, more: int) -> None:
-    """The reader says that it was handed what its ledger says now: only Kafka can be to blame."""
+    """Add `more` to the number of records that the reader says it got, so that only Kafka can be blamed."""
     file = FinalReadFile.load(run.final_read)
     first, *rest = file.committed
     changed = first.model_copy(update={"records": first.records + more})
@@ -117,7 +117,7 @@ def handed(run: CaseDir, more: int) -> None:
 
 
 def drop_a_row_of_the_ledger(run: CaseDir) -> None:
-    """As above, but the reader knows that it was handed more: that proves nothing."""
+    """Remove a committed record from the ledger, although the reader counted it: that proves nothing against Kafka."""
     seq = first_seq_of(run, TxnOutcome.COMMITTED)
     lies.rewrite(run.ledger / COMMITTED_READER, lambda rows: [row for row in rows if row["seq"] != seq])
 
@@ -135,7 +135,7 @@ def found(one: Judged) -> dict[str, int]:
 
 
 def only_ours(one: Judged, why: str) -> None:
-    """What another witness denies, the logs on disk or the table itself, is not held against Kafka."""
+    """Assert that the verdict is INCONCLUSIVE for this reason: another witness contradicts the lie."""
     assert one.verdict.verdict is Verdict.INCONCLUSIVE
     assert why in one.reasons
 

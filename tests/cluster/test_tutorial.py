@@ -1,7 +1,6 @@
-"""The tutorial, typed as it stands: its commands in their order, its files as it says to save them, on real brokers.
+"""Tests of the tutorial: its commands in their order and its files, on real brokers.
 
-Then the examples of `docs/api.md`, which look at what the tutorial left.
-"""
+Then the examples of `docs/api.md` run on the tutorial's results."""
 
 from __future__ import annotations
 

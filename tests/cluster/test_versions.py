@@ -1,4 +1,4 @@
-"""Releases and feature levels, on real brokers."""
+"""Tests of releases and feature levels on real brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 
 
 def _levels(clusters: Clusters, version: str, **spec: object) -> dict[str, int]:
-    """A cluster of this release takes records; the levels that it says are in force."""
+    """Start a cluster of this release, check that it takes records, and return the feature levels in force."""
     cluster = clusters.start(kafka=version, **spec)
     cluster.create_topics({"t": TopicSpec(config={"min.insync.replicas": "2"})})
     assert produce(cluster, "t", 10) == 10

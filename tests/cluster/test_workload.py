@@ -1,4 +1,4 @@
-"""The load on real brokers: ledger and log agree, through a leader's death, a truncation, and a kill of a client."""
+"""Tests of the load on real brokers: ledger and log agree after a leader's death, a truncation, and a client's kill."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.cluster
 
 @dataclass
 class Run:
-    """A load on a real cluster and what it leaves."""
+    """A load on a real cluster, with its run directory and timeline."""
 
     cluster: ProcessCluster
     workload: Workload
@@ -55,7 +55,8 @@ class Run:
         wait_until(look, what=f"{count} more acks", timeout_s=timeout_s)
 
     def until_read(self, count: int) -> None:
-        """The live reader goes on: one that stands still when it is asked to stop leaves, and has not seen the rest."""
+        """Wait for `count` more reads of the live readers. A reader that stands still when it is asked to stop misses
+        the rest."""
         before = self.workload.read()
         wait_until(lambda: self.workload.read() >= before + count, what=f"{count} more reads", timeout_s=30)
 
@@ -88,7 +89,7 @@ class Run:
 
 @dataclass
 class Runs:
-    """Makes runs."""
+    """Factory of loads on clusters, with producers and live readers of one client library."""
 
     clusters: Clusters
     folder: Path
@@ -117,10 +118,10 @@ class Runs:
 
 @pytest.fixture(params=["librdkafka", pytest.param("java", marks=pytest.mark.nightly)])
 def load(clusters: Clusters, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runs]:
-    """``load(partitions=…, live=…, topic=config, **fields of ProducerSpec)``: a cluster with a load on it.
+    """Factory of loads: ``load(partitions=…, live=…, topic=config, **fields of ProducerSpec)`` starts a cluster with a
+    load.
 
-    Producers and live readers are of one library, each in turn.
-    """
+    Producers and live readers are of one library; tests run with each."""
     with ExitStack() as stack:
         yield Runs(clusters, tmp_path, stack, request.param)
 
@@ -141,7 +142,7 @@ def test_healthy(load: Runs) -> None:
 
 
 def all_as_sent(run: Run, produced: dict[tuple[int, int], dict], *, readers: tuple[str, ...]) -> None:
-    """Every record was handed out once to every reader, from where its producer was told that it is."""
+    """Assert that every reader got every record once, and the final reader at the acknowledged offset."""
     last = run.consumed("f0")
     assert len(last) == len(produced)
     assert identities(last) == produced.keys()
@@ -165,7 +166,7 @@ def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> Non
 
 
 def test_java_clients_lose_their_leader(clusters: Clusters, tmp_path: Path) -> None:
-    """The one of the tests with Java clients that runs with every push."""
+    """The only test with Java clients that runs with every push."""
     with ExitStack() as stack:
         run = lose_leader_under_acks_all(Runs(clusters, tmp_path, stack, "java"), idempotence=True)
     every = [path for ledger in (run.run.produced, run.run.consumed) for path in parts(ledger)]
@@ -198,7 +199,7 @@ def lose_leader_under_acks_all(load: Runs, idempotence: bool) -> Run:
 
 @pytest.mark.nightly
 def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
-    """acks=1, followers paused, leader killed: the reader may have read what is then cut off."""
+    """With acks=1, paused followers and a killed leader, the reader may have read records that are then truncated."""
     run = load(partitions=1, rate="3000/s", acks=1, topic={"min.insync.replicas": "1"})
     run.until_acked(2000)
     state = partition_of(run.cluster, "orders")
@@ -233,10 +234,10 @@ def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("late", [False, True])
 def test_a_live_reader_meets_an_unclean_election(load: Runs, late: bool) -> None:
-    """What the reader has read is cut off: it says so, goes on under a new number, and meets other records there.
+    """Records that the reader has read are truncated: it reports that, continues under a new assignment number, and
+    gets other records there.
 
-    `late`: it learns of it when the log has grown beyond its position again.
-    """
+    `late`: it learns of the truncation only when the log has grown beyond its position again."""
     run = load(
         partitions=1,
         rate="2000/s",

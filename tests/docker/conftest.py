@@ -1,4 +1,4 @@
-"""An engine and an image for tests. A user without either skips, with the way to get it; in CI nobody does."""
+"""Fixtures with a container engine and an image. Without these a test is skipped, with the reason; in CI it fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KAFKA = "4.4.0"
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """The engine of this machine, with an image of `KAFKA`."""
+    """The container engine of this machine, with an image of the release `KAFKA`."""
     try:
         found = connect()
         image_for(found, KAFKA)
@@ -29,6 +29,6 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def installed(engine: Engine) -> Callable[[], Installation]:
-    """What nodes are formatted with, once there is an engine at all."""
+    """Function that provisions the Kafka with which nodes are formatted; skips without an engine."""
     del engine
     return lambda: install(KafkaBuild(KAFKA))

@@ -1,4 +1,4 @@
-"""A socket behind which the engine is, until it dies."""
+"""A relay socket between clients and the container engine, which can be made to fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENGINE = "/var/run/docker.sock"
 
 
 class Relay:
-    """Passes on all bytes between who connects to `address` and the engine."""
+    """Forwards all bytes between the clients of `address` and the engine."""
 
     def __init__(self, address: Path) -> None:
         self.address = address
@@ -33,7 +33,7 @@ class Relay:
         self.die()
 
     def die(self) -> None:
-        """No connection works any more, and none can be made."""
+        """Close all connections, and accept no more."""
         self.address.unlink(missing_ok=True)
         for each in (self._listener, *self._open):
             with contextlib.suppress(OSError):

@@ -1,4 +1,5 @@
-"""Faults on containers: each bites, is healed, and the ISRs are full again; duds do not pass for bites."""
+"""Tests of faults in containers: each is confirmed and healed, the ISRs become full again, and duds are not
+confirmed."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 
 
 def _let_another_be_preferred(bench: Bench) -> None:
-    """Which of them leads depends on the faults before."""
+    """Reassign t/0 so that another broker than the leader is preferred; which one leads depends on earlier faults."""
     leader = bench.cluster.topic_state(["t"])[TopicPartition("t", 0)].leader
     order = [*(node for node in (1, 2, 3) if node != leader), leader]
     bench.bite(f"reassign: {{partition: t/0, to: {order}}}", record=False)

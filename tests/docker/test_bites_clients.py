@@ -1,4 +1,4 @@
-"""Faults of the workload's clients, whose brokers are containers."""
+"""Tests of faults of clients whose brokers are containers."""
 
 from __future__ import annotations
 

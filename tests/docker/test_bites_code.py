@@ -1,4 +1,5 @@
-"""Faults at points of the code of brokers in containers; `HALT` in test_bites.py is the witness of every push."""
+"""Tests of faults at points of the code of brokers in containers, at night; `HALT` in test_bites.py runs with every
+push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of disks and of power on containers: their data is mounted from this machine, where it can be broken."""
+"""Tests of faults of disks and power in containers, whose data is mounted from this machine."""
 
 from __future__ import annotations
 

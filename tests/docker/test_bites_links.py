@@ -1,4 +1,5 @@
-"""Faults of links between containers: each bites, is healed, and the ISRs are full again; a dud does not pass."""
+"""Tests of faults of links between containers: each is confirmed and healed, the ISRs become full again, and a dud is
+not confirmed."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ OF_THE_NIGHT = (
     "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
     "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
 )
-"""All run on processes with every push. In containers a cut and a split of brokers (packet rules of a namespace), a
-throttled link (a proxy that a namespace redirects to), a delay of the links of clients, and lost packets do."""
+"""Faults that run in containers at night only; on processes they run with every push. The other faults run in
+containers with every push: at least one for each mechanism (packet rules, proxies, lost packets)."""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
 
 
 def test_a_node_that_is_started_again_is_still_cut_off(bench: Bench) -> None:
-    """Its namespace is another one, without rules: those in force are laid again."""
+    """A restarted node has a new namespace without rules, in which the rules in force must be set again."""
     bench.await_full_isr()
     mesh = bench.cluster.mesh
     assert mesh is not None

@@ -1,4 +1,4 @@
-"""Planned work, storms, a user's own commands and clocks that jump, on containers: each bites and is healed."""
+"""Tests of planned work, storms, a user's commands and clock jumps in containers: each is confirmed and healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of single requests between containers, and of clients to them, on links that are broken by others, too."""
+"""Tests of faults of single requests between containers, and of clients, also on links with other faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
 
 
 OF_A_PARTITION = "hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch, partition: t/0}"
-"""On processes with every push."""
+"""A fault that runs in containers at night only; on processes it runs with every push."""
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,8 @@ def test_what_breaks_links_bites_there(bench: Bench, fault: str) -> None:
 
 @pytest.mark.nightly
 def test_both_at_once_on_one_link_and_after_a_restart(bench: Bench) -> None:
-    """What is held back for the mesh comes to the request proxy, and a node's new namespace is laid again."""
+    """The request proxy gets the traffic of a link that the mesh delays. A restarted node's new namespace is redirected
+    again."""
     bench.await_full_isr()
     mesh, requests = bench.cluster.mesh, bench.cluster.requests
     assert mesh is not None and requests is not None

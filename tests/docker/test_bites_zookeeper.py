@@ -1,4 +1,4 @@
-"""ZooKeeper mode in containers: the servers come from the same image as the brokers."""
+"""Tests of ZooKeeper mode in containers; the servers use the brokers' image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any Kafka in containers: an image of somebody's own, one that does not start, nodes that change their image."""
+"""Tests of Kafka builds in containers: a user's image, an image that does not start, nodes that change their image."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ expect: [{{lost: 0}}]
 
 @pytest.fixture
 def image(engine: Engine) -> Iterator[Callable[[str], str]]:
-    """Makes an image of somebody's own from lines of a Dockerfile; it is removed at the end."""
+    """Function that builds an image from lines of a Dockerfile; the image is removed at the end of the test."""
     made: list[str] = []
 
     def make(lines: str) -> str:
@@ -81,7 +81,7 @@ def test_an_image_that_is_no_kafka(
 def test_nodes_go_on_in_containers_of_another_image(
     tmp_path: Path, installed: Callable[[], Installation], image: Callable[[str], str]
 ) -> None:
-    """The upgrade's way through the nodes; test_an_upgrade below has another release."""
+    """The upgrade keeps the release and changes the image; `test_an_upgrade` below changes the release."""
     name = image(f"FROM ackproof/kafka:{KAFKA}\nLABEL mine=yes\n")
     with Bench(tmp_path, backend="docker", installed=installed()) as bench:
         bite = bench.bite(f'upgrade: {{to: {{image: "{name}"}}, finalise: false}}')

@@ -1,4 +1,4 @@
-"""Whole runs in containers: the verdicts of the other backend, and nothing left behind, however a run ends."""
+"""Tests of whole runs in containers: the same verdicts as on processes, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def _ackproof(*words: object, **environment: str) -> subprocess.CompletedProcess
 
 
 def _on_both(file: Path, tmp_path: Path, *words: str) -> dict[str, list[tuple[str, str, bool]]]:
-    """By backend: each case, its verdict, and whether anything was lost."""
+    """Run an experiment on both backends; return, by backend, each case with its verdict, and True if it lost
+    records."""
     found = {}
     for backend in ("process", "docker"):
         done = _ackproof("run", file, "--backend", backend, *words, "--out", tmp_path / backend, "--json")
@@ -76,20 +77,21 @@ def test_both_backends_give_the_same_verdicts(engine: Engine, tmp_path: Path) ->
 @pytest.mark.skipif(os.geteuid() != 0, reason="links of containers are broken by root")
 @pytest.mark.parametrize("name", ["jepsen-2013", "one-way-cut", "zombie-leader", "throttled-follower"])
 def test_faults_of_links_give_the_same_verdicts(engine: Engine, tmp_path: Path, name: str) -> None:
-    """Through Toxiproxy on one backend, by the kernel's rules on the other."""
+    """Links are broken by Toxiproxy on processes, and by the kernel's rules in containers."""
     found = _on_both(MATRIX.with_name(f"{name}.yaml"), tmp_path)
     assert found["process"] == found["docker"]
 
 
 def _mine(engine: Engine, folder: Path) -> list[Leftover]:
-    """What the engine has of runs in this folder: others may be at work on this machine."""
+    """Return the containers, networks and volumes of runs below this folder, without those of other runs on the
+    machine."""
     return [
         found for found in find_leftovers(engine) if found.marks.directory.is_relative_to(folder.resolve())
     ]
 
 
 def _start_calm(tmp_path: Path, engine: Engine) -> subprocess.Popen[bytes]:
-    """A run with its load under way."""
+    """Start a run, and return its process once its load has begun."""
     file = tmp_path / "calm.yaml"
     file.write_text(CALM, encoding="utf-8")
     run = subprocess.Popen(
@@ -147,7 +149,7 @@ def test_containers_of_living_harnesses_are_not_swept(engine: Engine, tmp_path: 
 
 @pytest.mark.nightly
 def test_a_run_whose_engine_dies_says_so_in_a_line(engine: Engine, tmp_path: Path) -> None:
-    """The engine is reached through a relay, which dies while load runs."""
+    """The run reaches the engine through a relay, which fails during the load."""
     file = tmp_path / "calm.yaml"
     file.write_text(CALM.replace("120s", "4s"), encoding="utf-8")
     with Relay(tmp_path / "relay.sock") as relay:

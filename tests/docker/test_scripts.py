@@ -1,4 +1,5 @@
-"""Scripts in containers: the gates hold there, and what does not hold is noticed."""
+"""Tests of scripted steps in containers: requests are held and let through as written, and each planted lie fails the
+script."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ UNLED = Lie(
     0,
     "the fetches of broker 2 to be held",
 )
-"""Connections of a container are led past the proxy."""
+"""Lie: the connections of containers are not redirected to the proxy."""
 
 
 @pytest.mark.nightly  # tests/cluster/test_scripts.py has a script with every push

@@ -1,4 +1,5 @@
-"""From zero to the first acks=all record on three replicas, in containers: the bar is 5 s on a quiet machine."""
+"""Test of the time from launch to the first record that acks=all acknowledges on three replicas, in containers: 5 s on
+a quiet machine."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.alone]
 RUNS = 2
 BAR_S = 5.0
 SLACK = 2.0
-"""The machine of a test run is rarely quiet. Whoever competes for the cores lengthens it further, in proportion."""
+"""Factor for machines that are not quiet; load on the cores lengthens the limit further, in proportion."""
 
 
 def test_one_controller_and_three_brokers_start_fast(

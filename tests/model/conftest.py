@@ -1,4 +1,4 @@
-"""The explorer, for the tests of the reference implementation."""
+"""Fixture `explore`: searches scopes of the reference implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is remembered of answers: it never changes one, and several are worked out at once."""
+"""Tests of the cache of the explorer's answers: it never changes an answer, and several scopes are searched in
+parallel."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process: only the cache folder is left, and nothing may be worked out."""
+    """Simulate another process: only the cache folder is left, and a new search fails the test."""
     monkeypatch.setattr(place, "_known", {})
 
     def refuse(*_: object) -> Answers:
@@ -89,7 +90,8 @@ def test_a_folder_that_cannot_be_written_costs_time_and_nothing_else(
 
 
 def test_a_way_of_two_ends_is_found_though_much_else_may_happen() -> None:
-    """It needs 18 steps and a million states where all that a storm showed may happen at any time."""
+    """With the storm's whole budget the counterexample takes 18 steps and a million states; a smaller scope finds it
+    sooner."""
     storm = Budget(kills=3, power_losses=1, cuts=2, shrinks=1, hand_overs=1)
     scope = Scope(
         replace(rules_of("4.3"), min_insync=2),

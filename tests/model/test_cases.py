@@ -1,4 +1,4 @@
-"""Cases in the words of the reference implementation."""
+"""Tests of the conversion of cases into inputs of the reference: rules, incidents, scopes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_a_leader_that_is_cut_off_drops_every_follower() -> None:
 
 
 def test_a_slow_disk_counts_as_long_as_it_lasts_at_most_and_a_leader_on_it_drops_every_follower() -> None:
-    """Its healing is due `for` its time from a confirmation that waits for 3 stalls and 3 s (of a lag of 4)."""
+    """The fault lasts at most until `for` has passed since its confirmation, which takes at most 3 stalls and 3 s. A
+    follower lags too long if that exceeds 4 s."""
     one, leader = (f"slow_disk: {{target: {role}(orders/0), stall: %s}}" for role in ("follower", "leader"))
     short = "100ms"
     assert counted_for(case_of(one % short, "for: 600ms"), "orders").budget == Budget()
@@ -230,7 +231,8 @@ def test_isr_shrinks_moves_and_unclean_elections_are_read_from_the_metadata_log(
 
 
 def test_a_shrink_that_raises_the_leader_epoch_is_one_too(killing: Case) -> None:
-    """So it does in ZooKeeper mode, and before metadata version 3.6: who leads has not changed."""
+    """In ZooKeeper mode, and before metadata version 3.6, a shrink raises the leader epoch although the leader
+    stays."""
     decided = [_partition(0, 1, 0, (1, 2, 3)), _partition(1, 1, 1, (1,))]
     assert counted_for(killing, "orders", [], decided=decided).budget == Budget(shrinks=2)
 
@@ -268,7 +270,7 @@ def _told(kind: EventKind, second: int, *, fault: int | None = None, node: int |
 def test_a_fault_that_missed_struck_nobody_but_who_ended_in_its_time(
     missed: bool, ends: list[tuple[int, int]], kills: int
 ) -> None:
-    """Asked at 2 s, over at 4 s. What did not happen excuses no loss."""
+    """The fault is requested at 2 s and over at 4 s. A node that did not end in this time does not count as killed."""
     case = case_of("kill: {target: brokers}")
     life = [_told(EventKind.FAULT_ASKED, 2, fault=1)]
     life += [_told(EventKind.FAULT_MISSED if missed else EventKind.FAULT_CONFIRMED, 3, fault=1)]

@@ -1,4 +1,4 @@
-"""`ackproof claims` asks again what an asking left open: without hiding it, and without forgetting what it saw."""
+"""Tests of `ackproof claims --again`: open claims are run again, and the earlier runs stay visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run replayed through the reference: what Kafka may do passes, and each planted lie is found and named."""
+"""Tests of the replay: changes that Kafka allows pass, and each planted error is found and named."""
 
 from __future__ import annotations
 
@@ -241,7 +241,8 @@ def test_where_the_machines_clock_was_set_nothing_that_needs_controllers_times_i
 def test_a_producer_that_was_held_up_stamps_late_but_never_after_the_answer(
     tmp_path: Path, stamped_ms: int, present: int
 ) -> None:
-    """Sent under the old leader, answered under the new one: its own may stand there, unless it is later."""
+    """The record was sent under the old leader and acknowledged under the new one. The record at its offset can be its
+    own only if that was stamped before the acknowledgement."""
     held_up = Ack(200, 180, 4000, taken_ms=2500)
     run = ObservedRun(
         acks=[*acks(), held_up],
@@ -254,7 +255,8 @@ def test_a_producer_that_was_held_up_stamps_late_but_never_after_the_answer(
 
 @pytest.mark.parametrize(("set_back_ms", "present"), [(0, 1), (5, 0)])
 def test_a_wall_clock_that_was_set_back_stamps_early(tmp_path: Path, set_back_ms: int, present: int) -> None:
-    """The record at offset 180 is 5 ms older than its send: another's, unless those that were kept are so too."""
+    """The record at offset 180 was stamped 5 ms before its send. It is another record, unless the clock was set back:
+    then the stamps of other records are early, too."""
     sent = {row.offset: row.sent_ms for row in acks() if row.offset < 100}
     file = ObservedRun(
         acks=[*acks(), Ack(200, 180, 4000, taken_ms=2500)],
@@ -286,7 +288,8 @@ DIRS = {1: ("a1", "b1"), 2: ("a2", "b2"), 3: ("a3", "b3")}
 
 
 def _with_log_dirs(*, holds: str, level: int = 0) -> list[dict[str, object]]:
-    """Brokers with two log dirs each; broker 1 loses `a1` at 5 s, and the partition gets another leader with that."""
+    """Return the metadata log of a cluster with two log dirs per broker, in which broker 1 loses `a1` at 5 s and the
+    partition gets another leader at once. `holds`: log dir of the partition on broker 1."""
     found: list[dict[str, object]] = []
     for record in beginning():
         if record["kind"] == "broker-registered":
@@ -322,7 +325,8 @@ def test_a_failed_log_dir_moves_the_leadership_of_what_lies_in_it_and_of_nothing
 def test_a_replica_in_a_log_dir_that_its_broker_has_not_registered_leads_no_more(
     tmp_path: Path, named: str, later: int, forbidden: bool
 ) -> None:
-    """handleAssignReplicasToDirs, "offline-dir-assignment": seen where a broker began anew with an empty disk."""
+    """Source: handleAssignReplicasToDirs (offline-dir-assignment). It happens when a broker starts with an empty
+    disk."""
     records = _with_log_dirs(holds="a1")[:-2]
     moved = {**partition(30, 5000, 1, (0, 1), [1, 2, 3], "directories"), "directories": [named, "a2", "a3"]}
     elected = partition(31, 5000 + later, 2, (1, 2), [2, 3], "isr", "leader")
@@ -336,7 +340,8 @@ def test_a_replica_in_a_log_dir_that_its_broker_has_not_registered_leads_no_more
 def test_before_4_3_another_log_dir_of_a_replica_empties_the_elr(
     tmp_path: Path, kafka: str, forbidden: bool, named: bool
 ) -> None:
-    """handleAssignReplicasToDirs builds its change as if eligible leader replicas were off: seen on 4.2.1."""
+    """handleAssignReplicasToDirs of 4.2 builds its change as if eligible leader replicas were off (observed on
+    4.2.1)."""
     setting = {"kind": "config", "resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2"}
     records = [
         {"offset": 0, "epoch": 1, "timestamp_ms": 1, "kind": "feature", "feature": ELR, "level": 1},
@@ -355,7 +360,7 @@ def test_before_4_3_another_log_dir_of_a_replica_empties_the_elr(
 
 @pytest.mark.parametrize("cleared", [True, False])
 def test_who_was_eligible_may_not_lead_once_that_was_forgotten(tmp_path: Path, cleared: bool) -> None:
-    """4.3.1 does so when min.insync.replicas is set while nobody leads: the partition stays without a leader."""
+    """4.3.1 clears the ELR if min.insync.replicas is set without a leader: the partition then stays without one."""
     setting = {"kind": "config", "resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2"}
     forgotten = {
         "offset": 36,

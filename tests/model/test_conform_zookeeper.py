@@ -1,4 +1,4 @@
-"""Steps of a partition in ZooKeeper mode, as its controller writes them."""
+"""Tests of the partition changes that the replay allows in ZooKeeper mode: elections, shutdowns, changes of the ISR."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ def test_a_leader_elected_uncleanly_is_recovering_until_it_asks_for_another_isr(
 def test_who_ends_soon_after_a_change_may_have_been_in_shutdown(
     ended_ms: int, kind: EventKind, leaving: set[int]
 ) -> None:
-    """Who had ended before it was in none any longer, and a shutdown takes half a minute at most."""
+    """A controlled shutdown takes at most 30 s. A broker that had ended before the change was in no shutdown any
+    more."""
     ended = Event(t_ns=ended_ms * 1_000_000, wall_ns=0, kind=kind, node=2, detail={})
     observed = SimpleNamespace(node_ends=[ended], written_within=WallClock(0, 0).written_within)
     change = PartitionChanged(

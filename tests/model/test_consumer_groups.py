@@ -1,7 +1,6 @@
-"""The small world of a consumer group: what the coordinator checks, what its log says, and which classes are reached.
+"""Tests of the model of a consumer group: checks of the coordinator, its offsets log, and the classes that are reached.
 
-The rows of the tables are what real clusters did (4.2.1 and 4.3.1, librdkafka and Java).
-"""
+The expected values in the tables were observed on real clusters (4.2.1 and 4.3.1, librdkafka and Java)."""
 
 from __future__ import annotations
 
@@ -72,8 +71,8 @@ def _found(
 
 
 def _two_members(rules: GroupRules) -> tuple[GroupState, int]:
-    """Member 0 has the partition from its first epoch on, which is returned; member 1 joined later, which raised the
-    generation or the group epoch."""
+    """Return a group of two members, and the first epoch of member 0. Member 0 has had the partition since that epoch;
+    member 1 joined later, which raised the generation or the group epoch."""
     group = join(GroupState((None, None)), 0, rules)
     if rules.protocol is CONSUMER:
         group = heartbeat(assign(group, 0, rules), 0)
@@ -101,7 +100,7 @@ def _two_members(rules: GroupRules) -> tuple[GroupState, int]:
 def test_commits_while_two_members_live(
     rules: GroupRules, older_own: CommitError, older_other: CommitError
 ) -> None:
-    """The table that forged commits gave on real clusters."""
+    """The expected errors are those that real clusters returned to forged commits."""
     group, older = _two_members(rules)
     current = group.epoch
     assert current > older
@@ -116,7 +115,7 @@ def test_commits_while_two_members_live(
 
 
 def test_a_kept_partition_ends_with_its_assignment() -> None:
-    """KIP-1251 accepts an older epoch while the member has the partition, and not once it has given it up."""
+    """KIP-1251 accepts an older epoch only while the member has the partition."""
     group, older = _two_members(CONSUMER_43)
     moved = assign(group, 1, CONSUMER_43)
     assert check_commit(moved, 0, older, CONSUMER_43) is NONE, "it has not given the partition up yet"
@@ -174,7 +173,7 @@ def test_an_offset_of_a_transaction_counts_at_its_marker_unless_a_later_record_d
 
 
 def test_compaction_changes_nothing_that_is_loaded_now_or_later() -> None:
-    """Against 3,000 random logs, each read on after its cleaning."""
+    """3,000 random logs are compacted; each must load the same offsets as before, also after further records."""
     draw = random.Random(44)
 
     def record() -> OffsetRecord:
@@ -206,7 +205,7 @@ MODES: Mapping[CommitMode, tuple[set[str], set[str]]] = {
     CommitMode.AT_DELIVERY: ({"redelivered", "undelivered"}, {"redelivered"}),
     CommitMode.TRANSACTION: (set(), set()),
 }
-"""By commit mode: what a SIGKILL may lead to, and what a pause beyond the session may."""
+"""By commit mode: classes that a SIGKILL can cause, and classes that a pause beyond the session can cause."""
 
 
 @pytest.mark.parametrize("mode", CommitMode, ids=lambda mode: mode.name)
@@ -233,8 +232,8 @@ def test_exactly_once_holds_with_group_metadata_and_breaks_without(protocol: Gro
 
 
 def test_a_healthy_group_processes_again_where_its_commit_raced_with_an_epoch() -> None:
-    """Until 4.2 a commit with the epoch of before is refused (KIP-1251), and so is one of a cooperative member while
-    others join."""
+    """Before 4.3 a commit with the previous epoch is refused (KIP-1251), and so is a commit of a cooperative member
+    while others join."""
     after = {"commit": CommitMode.AFTER}
     assert _found(GroupRules(accept_since_assignment=False, **after), GroupIncidents()) == {"redelivered"}
     assert _found(GroupRules(protocol=COOPERATIVE, **after), GroupIncidents()) == {"redelivered"}
@@ -289,7 +288,7 @@ def test_a_log_that_loses_records_loses_commits() -> None:
 def test_planted_bugs_of_the_coordinator_are_found(
     planted: dict[str, object], incidents: GroupIncidents, shows: set[str]
 ) -> None:
-    """Without the bug none of these classes is reached with the same incidents."""
+    """Without the planted bug, the same incidents reach none of these classes."""
     mode = planted.get("commit", CommitMode.AFTER)
     sound = GroupRules(protocol=EAGER, commit=mode)  # type: ignore[arg-type]
     assert shows <= _found(replace(sound, **planted), incidents)  # type: ignore[arg-type]
@@ -298,7 +297,7 @@ def test_planted_bugs_of_the_coordinator_are_found(
 
 @pytest.mark.parametrize("mode", [CommitMode.AFTER, CommitMode.TRANSACTION], ids=lambda mode: mode.name)
 def test_members_that_are_alike_are_taken_together_without_loss(mode: CommitMode) -> None:
-    """The same classes, as many steps away, in the world that tells the members apart."""
+    """The reduced search must find the same classes in as many steps as a search that tells the members apart."""
     rules = GroupRules(commit=mode, group_metadata=False)
     scope = GroupScope(rules, ANY if mode is CommitMode.AFTER else PAUSE)
     reduced = Search(consumer_group(scope), frozenset(CLASSES))

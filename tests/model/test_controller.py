@@ -1,4 +1,4 @@
-"""The controller: sessions, elections, ISR and ELR."""
+"""Tests of the controller: sessions, elections, ISR and ELR."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_eligible_replica_that_is_unfenced_leads_alone() -> None:
 
 
 def test_a_recovery_that_has_begun_is_not_ended_by_a_clean_election_out_of_the_elr() -> None:
-    """The uncleanly elected leader was fenced before it proposed anything: only an unclean election sets the state."""
+    """The leader that was elected uncleanly was fenced before it proposed an ISR, so the recovery has not ended."""
     lone = partition(leader=-1, isr=(), elr=(3,), last=3)._replace(recovering=True)
     after = controller.unfence(metadata(lone, fenced=(1, 2, 3)), 3, TWO)
     assert (after.partition.leader, after.partition.isr, after.partition.recovering) == (3, (3,), True)
@@ -144,7 +144,7 @@ def test_the_last_known_leader_is_elected_with_elr_and_an_empty_isr_only() -> No
 
 @pytest.mark.parametrize(("version", "last"), [("4.0", -1), ("4.1", 1), ("4.3", 1)])
 def test_the_last_known_leader_is_written_when_nobody_leads_since_4_1(version: str, last: int) -> None:
-    """PartitionChangeBuilder.maybeUpdateLastKnownLeader; 4.0 waits for an empty ISR."""
+    """Source: PartitionChangeBuilder.maybeUpdateLastKnownLeader. 4.0 writes it only when the ISR is empty."""
     rules = replace(rules_of(version, elr=True), min_insync=2)
     made = controller.fence(metadata(partition(isr=(1, 2)), stopping=(2,)), 1, rules).partition
     assert (made.leader, made.isr, made.last_known_leader) == (-1, (2,), last)
@@ -206,7 +206,8 @@ def test_a_stopping_broker_hands_over_and_leaves_the_isr() -> None:
 
 
 def test_half_a_decision_is_its_first_record() -> None:
-    """Of a fencing the partition's (handleBrokerFenced), of a stop the broker's (handleBrokerInControlledShutdown)."""
+    """The first record of a fencing is the partition's (handleBrokerFenced); that of a shutdown is the broker's
+    (handleBrokerInControlledShutdown)."""
     before = metadata(partition())
     fenced = controller.half_fenced(before, 1, ONE)
     assert (fenced.partition, fenced.brokers) == (controller.fence(before, 1, ONE).partition, before.brokers)

@@ -1,4 +1,4 @@
-"""What goes wrong, counted: changes of partitions, samples and fsyncs, on both sides of what makes them count."""
+"""Tests of how incidents are counted from partition changes, samples and fsyncs, on both sides of each limit."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ NOTHING = (0, 0, 0)
 def test_what_one_change_of_a_partition_counts(
     old: Partition, new: dict[str, Any], gone: set[int], counts: tuple[int, int, int]
 ) -> None:
-    """Shrinks, hand-overs, unclean elections, beyond what follows from brokers that are gone."""
+    """Counted are shrinks, leader changes and unclean elections that brokers in `gone` do not explain."""
     found = _changed(old, old._replace(**new), gone)
     assert (found.shrinks, found.hand_overs, found.unclean) == counts
 
 
 @pytest.fixture
 def quiet() -> Case:
-    """Its one fault is never asked for."""
+    """A case whose only fault is never requested."""
     return case_of("kill: {target: leader(orders/0)}")
 
 

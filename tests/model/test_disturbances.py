@@ -1,4 +1,4 @@
-"""Since when an end of a leader, or a fault that it had, may have taken what was on its way to it."""
+"""Tests of the time from which an election, an end or a fault of a leader can have removed records in flight."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ LOOKS = [sample(ms, 1, 0, 0, n1=end, n2=999) for ms, end in ((2000, 10), (2100, 
 def test_until_when_a_leader_had_surely_appended(
     samples: Sequence[Sample], until_ms: int, start: int | None, surely_ms: int
 ) -> None:
-    """A look may be as old as the one before it: growth is sure since the look before the shorter end's first."""
+    """A sample may be as old as the sample before it. So growth is certain only since the sample before the first one
+    with the lower log end."""
     assert _appended_ns(samples, FIRST, until_ms * MS, start) == surely_ms * MS
 
 
@@ -61,7 +62,8 @@ def test_until_when_a_leader_had_surely_appended(
 def test_what_waits_in_the_queues_of_a_leader_goes_with_it(
     stamped: bool, sent_ms: int | None, since_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log grew until 2.3 s, by records sent until then or long before: the last that the next leader has tells."""
+    """The log grew until 2.3 s, by records that may have waited in queues. The send time of the last record that the
+    next leader has limits how long."""
     stamps = np.array([] if sent_ms is None else [1000, 500 + sent_ms, 9000], np.int64)
     monkeypatch.setattr(intervals, "timestamps", lambda *_: (np.array([28, 29, 30][: len(stamps)]), stamps))
     observed: Any = SimpleNamespace(

@@ -1,4 +1,5 @@
-"""Every kind of fault that there is: predicted, simulated and run with `backend: model`, or in a table."""
+"""Tests that every kind of fault is predicted, simulated and run with `backend: model`, or is in a table of
+exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No excuse is wider than the step that it names: a loss within it is explained, the same loss outside is not."""
+"""Tests that no explanation covers more than its step: a loss within the step is explained, the same loss outside is
+not."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ def forbidden(file: ConformanceFile) -> str:
 
 
 def unanswered(lost: range, **run: object) -> ObservedRun:
-    """acks=0: a record each 10 ms until the leader dies at 4.5 s, and from 6 s on again. It appends until 4 s.
+    """Return a run with acks=0: a record every 10 ms until the leader dies at 4.5 s, and again from 6 s on. The leader
+    appends until 4 s.
 
-    Broker 2 leads from offset 200 on: the last fifty before the kill are gone. The log is looked at each 100 ms.
-    """
+    Broker 2 leads from offset 200 on, so the last fifty records before the kill are gone. The log is sampled every 100
+    ms. `lost`: seqs that the audit counts as lost."""
     sent = [*range(2000, KILL_MS, 10), *range(6000, 8000, 10)]
     ends = [min(STARTS_AT, (ms - 2000) // 10) for ms in range(2000, KILL_MS, 100)]
     return ObservedRun(
@@ -61,7 +63,8 @@ def test_a_leaders_end_takes_what_it_had_not_appended_and_nothing_else(
 
 
 def test_an_election_does_not_last_for_ever(tmp_path: Path) -> None:
-    """Two sessions after it everybody has heard of it, though nothing of this producer is there since."""
+    """Two sessions after an election every broker knows the new leader: a record that is sent later and lost is not
+    explained."""
     run = unanswered(range(250, 451))
     run.acks.append(Ack(450, -1, 12_100, lost=True))
     assert run.conformed(tmp_path).unexplained_records == 1
@@ -110,7 +113,8 @@ def test_a_fault_that_is_over_takes_nothing(tmp_path: Path, lost: range, unexpla
 
 
 def committed(**run: object) -> ObservedRun:
-    """Broker 1 showed a high watermark of 120 in epoch 0; broker 2 began epoch 1 at 100."""
+    """Return a run in which broker 1 showed a high watermark of 120 in epoch 0, and broker 2 began epoch 1 at offset
+    100."""
     seen = samples()
     seen[4] = replace(seen[4], high_watermark=120)
     return ObservedRun(samples=seen, **run)  # type: ignore[arg-type]
@@ -133,7 +137,7 @@ def test_a_high_watermark_at_which_the_successor_began_is_kept(tmp_path: Path) -
 
 
 def test_a_look_from_before_the_partition_was_created_is_of_none_of_its_epochs(tmp_path: Path) -> None:
-    """Of a topic of that name before it, say: its high watermark did not go back."""
+    """The sample is from an earlier topic of the same name: its higher high watermark is no forbidden step."""
     run = ObservedRun()
     run.samples.insert(0, sample(900, 1, 0, 50, n1=50))
     assert forbidden(run.conformed(tmp_path)) == ""
@@ -157,7 +161,8 @@ def rules(file: ConformanceFile) -> list[str]:
 
 
 def test_a_forbidden_step_may_be_clean_all_the_same(tmp_path: Path) -> None:
-    """Its partition epoch is wrong, and broker 2 was in sync: what that one lacks is not explained by it."""
+    """The election of broker 2 has a wrong partition epoch, but is clean. So it does not explain that committed records
+    are missing."""
     run = committed()
     (at,) = (n for n, record in enumerate(run.records) if record["offset"] == 30)
     run.records[at] |= {"partition_epoch": 2}
@@ -180,7 +185,7 @@ def test_a_forbidden_step_may_be_clean_all_the_same(tmp_path: Path) -> None:
 def test_a_leader_that_began_anew_may_show_a_lower_high_watermark(
     tmp_path: Path, node: int, ms: int, rule: str
 ) -> None:
-    """Broker 2 showed 140 at 7.2 s and shows 120 at 7.9 s."""
+    """Broker 2 showed a high watermark of 140 at 7.2 s and shows 120 at 7.9 s. That is allowed only after a restart."""
     later = [sample(7900 + 300 * n, 2, 1, 120 + n, n1=170 + n, n2=180, n3=175) for n in range(5)]
     run = ObservedRun(samples=[*samples()[:10], *later])
     run.events.append(event("node-started", ms, node=node, detail={"pid": 1}))
@@ -196,7 +201,8 @@ def test_a_leader_that_began_anew_may_show_a_lower_high_watermark(
     ],
 )
 def test_what_was_committed_when_a_broker_joined_it_holds(tmp_path: Path, ms: int, rule: str) -> None:
-    """Broker 1 joins at 7.5 s, give or take 0.3 s, with 171 records at first. Later marks it need not have had."""
+    """Broker 1 joins the ISR at 7.5 s (± 0.3 s) with 171 records. Only high watermarks sampled before that are
+    compared."""
     later = [sample(7900 + 300 * n, 2, 1, 175 + n, n1=161 + 10 * n, n2=185, n3=180) for n in range(5)]
     told = [*samples()[:9], sample(ms, 2, 1, 175, n2=185, n3=180), *later]
     assert forbidden(ObservedRun(samples=told).conformed(tmp_path)) == rule
@@ -208,7 +214,8 @@ UNCLEAN = "faults: [{elect_unclean: {partition: orders/0}, at: 1s}]"
 
 
 def elected(asked_ms: int, until_ms: int) -> ObservedRun:
-    """Nobody in sync lives from 5 s on; broker 2, which was not in sync, is elected at 6 s."""
+    """Return a run in which no broker of the ISR lives from 5 s on, and broker 2, which was not in sync, is elected at
+    6 s. `asked_ms`, `until_ms`: begin and end of an `elect_unclean` fault."""
     log = [
         *beginning(),
         partition(25, 4000, 1, (0, 1), [1]),
@@ -240,7 +247,7 @@ def test_an_unclean_election_is_excused_while_somebody_asks_for_it(
 
 
 def test_a_forbidden_election_lost_what_it_lost_once(tmp_path: Path) -> None:
-    """Broker 2 was not in sync: what it did not have is no further step that the protocol forbids."""
+    """Broker 2 was not in sync: the records that it lacked are no second forbidden step."""
     run = elected(6100, 6500)
     run.samples = [sample(2000, 1, 0, 120, n1=120)]
     assert rules(run.conformed(tmp_path)) == ["election out of the ISR"]

@@ -1,4 +1,4 @@
-"""`ackproof explore` and `ackproof predict`: words in, stories out."""
+"""Tests of `ackproof explore` and `ackproof predict`: parsing of their options, and their output."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_search_goes_on_where_it_was_left(tmp_path: Path) -> None:
     ],
 )
 def test_a_search_of_something_else_is_not_gone_on_with(other: World, wanted: str, tmp_path: Path) -> None:
-    """Not even of the same world by other rules: from the same states there are other ways."""
+    """Under other rules the same states have other next steps, so a saved search of them must be refused."""
     saved = tmp_path / "search"
     explore(kafka("4.3", (), "brokers=3,kills=1"), ["lost"], max_seconds=1e-9, saved=saved)
     with pytest.raises(BadInput, match="of another world"):
@@ -144,7 +144,7 @@ def test_each_protection_of_each_protocol_has_a_name() -> None:
 
 
 def _among_the_last(first: str) -> list[str]:
-    """Fields of Kafka's rules that are about producers, which stand at their end."""
+    """Return the fields of `Rules` from `first` on, which concern producers."""
     names = [one.name for one in fields(Rules)]
     return names[names.index(first) :]
 

@@ -1,4 +1,4 @@
-"""What an observed log says of acknowledged offsets, beside the same said row by row in plain words."""
+"""Tests of `possible_fates` against a slow implementation that decides row by row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def led(epoch: int, begin_ms: int, end_ms: int | None, leader: int = 1) -> Leade
 
 
 def rows_of(found: list[tuple[int, int, int]]) -> AckedRows:
-    """By (offset, sent, done), in ms."""
+    """Return acknowledged rows from (offset, time sent, time acknowledged), with times in ms."""
     count = len(found)
     offset, sent, done = (np.array([row[n] for row in found], np.int64) for n in range(3))
     return AckedRows(

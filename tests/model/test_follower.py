@@ -1,4 +1,4 @@
-"""Following, and the life of a broker."""
+"""Tests of followers, and of starts and ends of a broker."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_a_leader_and_a_refused_follower_append_nothing() -> None:
     ],
 )
 def test_it_cuts_where_the_logs_part(held: tuple[int, ...], epoch: int, end: int, left: int) -> None:
-    """The leader's newest epoch not above the follower's last ends at `end`; own epochs above it go."""
+    """The leader says that its newest epoch not above the follower's last one ends at `end`. The follower's later
+    epochs are truncated."""
     answer = fetched(len(held), diverging=EpochEntry(epoch, end))
     assert step(following(log(*held)), answer, RULES)[0].log.end == left
 
@@ -119,7 +120,8 @@ def test_out_of_range_it_cuts_to_the_leaders_end_or_begins_at_its_start(
 
 
 def test_out_of_range_with_the_leaders_end_it_keeps_even_an_epoch_without_records() -> None:
-    """Only a leader that ends before it makes it cut (fetchOffsetAndTruncate), and only a cut drops such an epoch."""
+    """The follower truncates only if the leader's log ends before its own (fetchOffsetAndTruncate). Only a truncation
+    drops an epoch without records."""
     held = begin_epoch(log(0), 4)
     answer = fetched(1)._replace(error=Error.OFFSET_OUT_OF_RANGE, leader_end=1)
     assert step(following(held), answer, RULES)[0].log == held

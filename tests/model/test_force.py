@@ -1,4 +1,4 @@
-"""Stories as scripts: which step of a script stands for which of the model, and what a run of it came to."""
+"""Tests of forced counterexamples: translation into a script, and the outcome of its run."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "backend"), [(None, "process"), ("docker", "docker")])
 def test_it_is_forced_where_it_is_asked_for(tmp_path: Path, asked: str | None, backend: str) -> None:
-    """The file that is kept says so, too."""
+    """The backend is written into the experiment file."""
     found = story(TAIL)
     file = tmp_path / "e.yaml"
     file.write_text(file_text(found, translated(found), Ground.from_rules("4.3", backend=asked)))

@@ -1,4 +1,4 @@
-"""Predictions of consumer groups: which incidents a case has for a group, and what each class comes to."""
+"""Tests of predictions for consumer groups: the incidents of a case, and the answer for each class."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_killed_coordinator_costs_what_the_commit_mode_allows(group: str, poss
 
 
 def test_a_request_that_stays_under_way_leaves_what_it_leads_to_unknown() -> None:
-    """A broker that lives on may take a commit after later ones. That is no proof of a fault."""
+    """A broker may take a commit after later ones. Kafka allows that, so classes that only this causes stay unknown."""
     plain = _predict(_case("{commit: after}", CUT))
     assert plain["regressed-commit"].chance is UNKNOWN and plain["regressed-commit"].steps
     assert plain["zombie-commit"].chance is plain["two-owners"].chance is IMPOSSIBLE

@@ -1,4 +1,4 @@
-"""What must hold in every state, and what the outside observer sees at a step."""
+"""Tests of the invariants, and of what clients observe of a step."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from partition import fetch, following, leading, log, metadata, partition
 
 SCOPE = Scope(Rules())
 OUT = metadata(partition(isr=(2, 3)))
-"""Broker 1 leads and nobody would elect it again: what is found then is found of the leader."""
+"""Broker 1 leads but is not in the ISR, so findings concern it as the leader, not as a member of the ISR."""
 
 
 def broken(name: str, cells: tuple[int, ...], *values: object, scope: Scope = SCOPE) -> list[str]:
-    """The classes that a check of these cells names."""
+    """Return the classes of findings of the check with this name and these cells, for these values of the cells."""
     (group,) = (group for group in checks(scope) if (group.name, group.cells) == (name, cells))
     assert group.check is not None
     return [kind for kind, _ in group.check(*values)]
@@ -39,7 +39,8 @@ def broken(name: str, cells: tuple[int, ...], *values: object, scope: Scope = SC
 def of_broker(
     broker: Broker, client: Client, newest: Metadata | None = None, scope: Scope = SCOPE
 ) -> list[str]:
-    """What is found of one broker; the newest metadata are what it knows, if not said."""
+    """Return the classes of findings about one broker. `newest`: the controller's metadata; None: what the broker
+    knows."""
     cells = (CLIENT, CONTROLLER, log_cell(broker.id), process_cell(broker.id))
     known = newest or broker.process.metadata
     return broken("leader", cells, client, known, broker.log, broker.process, scope=scope)

@@ -1,4 +1,4 @@
-"""A leader and its ISR: who joins, who leaves, and what is waited for in between."""
+"""Tests of a leader's ISR: joins, removals, and the high watermark while a proposal is open."""
 
 from __future__ import annotations
 

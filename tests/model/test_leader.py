@@ -1,4 +1,4 @@
-"""Leading."""
+"""Tests of a leader's steps: appends, answers to producers, fetches, the high watermark, new epochs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ def test_it_never_goes_back() -> None:
 
 
 def test_an_isr_that_shrank_after_the_append_answers_after_append() -> None:
-    """Only without the strict rule, or when the minimum is raised meanwhile."""
+    """The error NOT_ENOUGH_REPLICAS_AFTER_APPEND occurs only without the strict rule, or if the minimum is raised after
+    the append."""
     few = leading(log(0, 0), {2: 0}, partition(isr=(1,)))
     few = with_role(few, role(few)._replace(waiting=(Waiting(0, 1, 1, 2),)))
     _, messages = advance_high_watermark(few, without(TWO, "strict minimum ISR"))

@@ -1,4 +1,4 @@
-"""A replica's log."""
+"""Tests of a replica's log: append, truncation, epochs, loss of power."""
 
 from __future__ import annotations
 

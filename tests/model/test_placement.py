@@ -1,4 +1,4 @@
-"""Where replicas go."""
+"""Tests of the placement of replicas over racks and brokers."""
 
 from __future__ import annotations
 
@@ -72,18 +72,17 @@ def test_with_every_broker_fenced_nothing_is_placed() -> None:
 
 
 class Unshuffled(Random):
-    """Draws nothing: what is left is the striping itself."""
+    """Random source that neither shuffles nor offsets, so that only the striping decides."""
 
     def shuffle(self, x: object) -> None:
-        """Leave it as it is."""
+        """Keep the order."""
 
     def randrange(self, *_: object) -> int:
-        """Begin with the first rack."""
         return 0
 
 
 def test_each_partition_begins_one_rack_on_and_each_rack_one_broker_on() -> None:
-    """Two brokers in each of three racks (StripedReplicaPlacer: RackList and BrokerList)."""
+    """There are three racks of two brokers. Source: StripedReplicaPlacer (RackList, BrokerList)."""
     assert place(SIX, 6, 3, Unshuffled()) == [
         (1, 3, 5),
         (2, 4, 0),

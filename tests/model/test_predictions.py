@@ -1,7 +1,6 @@
-"""What a prediction makes of the explorer's answers: for which topics, partitions and faults, how long it asks.
+"""Tests of how a prediction is made from the explorer's answers: topics, partitions, faults, limits of the search.
 
-The explorer itself is not asked here: the answers are planted.
-"""
+The answers are planted; the explorer does not run, except where a test says so."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ Plant = Callable[..., list[Scope]]
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
-    """Plants the answers for lost and vanished; returns what was asked."""
+    """Function that plants the explorer's answers for `lost` and `vanished`, and returns the list of searched scopes.
+    `rotten`: answer for `lost` in scopes with a power loss."""
 
     def planted(lost: Chance, vanished: Chance = IMPOSSIBLE, rotten: Chance | None = None) -> list[Scope]:
         asked: list[Scope] = []
@@ -122,7 +122,8 @@ ROT = "flip_bits: {target: leader(orders/0)}"
 
 @pytest.mark.parametrize("rotten", [POSSIBLE, IMPOSSIBLE, UNKNOWN], ids=str)
 def test_a_partition_whose_log_rots_is_predicted_apart(plant: Plant, rotten: Chance) -> None:
-    """What a loss of power makes possible is possible there; all else is unknown, never impossible."""
+    """On a partition whose log a fault damaged, a class that a power loss can cause is possible; every other is
+    unknown, never impossible."""
     asked = plant(IMPOSSIBLE, rotten=rotten)
     file = predict_case(case_of(ROT, "for: 1s"))
     assert _chances(file) == dict.fromkeys(("lost", "overwritten", "vanished", "conflict"), IMPOSSIBLE)
@@ -173,14 +174,14 @@ def test_what_was_seen_is_looked_at_longer(
     ],
 )
 def test_what_several_nodes_lose_at_once_one_of_them_does_not(fault: str, lost: Chance) -> None:
-    """The explorer itself: both replicas are in the list and in rack a."""
+    """The explorer runs. Both replicas are in rack a, so a fault of several nodes can hit both."""
     racks = "brokers: 3, racks: [a, a, b], controller_racks: [b]"
     case = case_of(fault, "restart_after: 1s", replicas=2, min_insync=2, cluster=racks)
     assert _chances(predict_case(case))["lost"] is lost
 
 
 def test_a_prediction_says_which_reductions_its_search_used() -> None:
-    """A plain search comes to the same answers."""
+    """A search without reductions gives the same answers."""
     case = case_of("kill: broker(1)", replicas=2)
     reduced, plain = predict_case(case), predict_case(case, SearchOptions(reductions=NO_REDUCTIONS))
     assert (reduced.reductions, plain.reductions) == (ALL.names, ())

@@ -1,4 +1,4 @@
-"""PacificA: clean to exhaustion, and what leases, versions and reconciliation are for."""
+"""Tests of PacificA: no finding with all protections, and a finding without leases, versions or reconciliation."""
 
 from __future__ import annotations
 

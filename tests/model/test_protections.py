@@ -1,8 +1,7 @@
-"""Each protection taken away alone loses data in a small scope; with all of them nothing is lost, to exhaustion.
+"""Tests of the protections: without each one data is lost in a small scope; with all of them nothing is, in all states.
 
-The scopes are in `tests/support/protections.py`: at most three brokers and two records. What others mask is in
-`MASKED`, and in `PAIRS` with what has to be taken away beside it.
-"""
+The scopes are in `tests/support/protections.py`: at most three brokers and two records. Protections that others make
+redundant are in `MASKED`, and in `PAIRS` with the protection that must be switched off, too."""
 
 from __future__ import annotations
 

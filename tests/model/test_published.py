@@ -1,7 +1,6 @@
-"""The published results: what each release lost, and that the next repair is clean in the same scope.
+"""Tests against published results: what each release lost, and that the next fix loses nothing in the same scope.
 
-Sources: KIP-101, KIP-279, KIP-320, KIP-966 and the TLA+ models of them by J. Gustafson and J. Vanlightly.
-"""
+Sources: KIP-101, KIP-279, KIP-320, KIP-966 and the TLA+ models of them by J. Gustafson and J. Vanlightly."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ def scope_of(rules: Rules, **more: object) -> Scope:
 
 
 def test_truncation_to_the_high_watermark_loses_what_was_acknowledged(explore: Explorer) -> None:
-    """KIP-101, first scenario: a follower cuts what its own high watermark does not reach yet, then leads."""
+    """KIP-101, first scenario: a follower truncates records above its own, late high watermark, and then leads."""
     moves = {"brokers": 2, "budget": Budget(hand_overs=3)}
     story = explore.finds(scope_of(rules_of("0.10"), **moves), "lost")
     assert any("cuts its log from 1 to 0" in line for line in story)
@@ -28,7 +27,7 @@ def test_truncation_to_the_high_watermark_loses_what_was_acknowledged(explore: E
 
 
 def test_truncation_by_epoch_diverges_after_two_quick_elections(explore: Explorer) -> None:
-    """KIP-279: asked once, a leader that was not there in between answers with an end that cuts too little."""
+    """KIP-279: a leader that missed an epoch answers with an end offset that truncates too little."""
     moves = {"brokers": 2, "records": 2, "budget": Budget(hand_overs=2)}
     explore.finds(scope_of(rules_of("0.11"), **moves), "diverged")
     search = explore(scope_of(rules_of("2.0"), **moves))
@@ -37,7 +36,8 @@ def test_truncation_by_epoch_diverges_after_two_quick_elections(explore: Explore
 
 
 def test_walking_back_still_loses_by_early_expansion(explore: Explorer) -> None:
-    """KIP-320: a new leader's high watermark is behind the true one, and who reaches only that joins the ISR."""
+    """KIP-320: a new leader's high watermark is below the true one. A follower joins the ISR even if its log reaches
+    only that lower one."""
     moves = {"started_isr": (1, 2), "budget": Budget(hand_overs=2)}
     story = explore.finds(scope_of(rules_of("2.0"), **moves), "lost")
     assert any("proposes {1, 2, 3} as the ISR" in line for line in story)
@@ -45,20 +45,21 @@ def test_walking_back_still_loses_by_early_expansion(explore: Explorer) -> None:
 
 @pytest.mark.nightly
 def test_the_start_of_the_epoch_repairs_the_early_expansion(explore: Explorer) -> None:
-    """KIP-320's fourth rule, in the same scope of three brokers to exhaustion."""
+    """KIP-320, fourth rule: all states of the same scope of three brokers are visited."""
     scope = scope_of(rules_of("2.1"), started_isr=(1, 2), budget=Budget(hand_overs=2))
     assert explore.finds_nothing(scope, max_states=3_000_000) > 10_000
 
 
 def test_walking_back_still_counts_followers_of_another_epoch(explore: Explorer) -> None:
-    """KIP-320: without the epoch in the fetch a deposed leader commits what its follower is about to cut."""
+    """KIP-320: without the epoch in a fetch, a deposed leader commits records that its follower is about to
+    truncate."""
     moves = {"brokers": 2, "records": 2, "budget": Budget(hand_overs=3)}
     explore.finds(scope_of(replace(rules_of("2.0"), expand_from_epoch_start=True), **moves), "lost")
     explore.finds_nothing(scope_of(rules_of("2.1"), **moves))
 
 
 def test_the_last_replica_standing_comes_back_empty_and_leads(explore: Explorer) -> None:
-    """KIP-966: without eligible leader replicas the last of the ISR is elected whatever it lost."""
+    """KIP-966: without eligible leader replicas the last member of the ISR is elected, even if it lost its records."""
     budget = Budget(cuts=1, power_losses=1)
     for version, elr in (("3.9", False), ("4.0", False), ("4.1", False)):
         rules = replace(rules_of(version, elr=elr), min_insync=2)
@@ -69,7 +70,8 @@ def test_the_last_replica_standing_comes_back_empty_and_leads(explore: Explorer)
 
 
 def test_two_unclean_stops_are_more_than_two_copies_can_bear(explore: Explorer) -> None:
-    """KIP-966 promises min.insync.replicas - 1: a kill counts as one, for nobody knows what the machine lost."""
+    """KIP-966 covers min.insync.replicas - 1 unclean stops. A kill counts as one, because the machine may have lost
+    records."""
     budget = Budget(kills=1, power_losses=1)
     explore.finds(Scope(replace(rules_of("4.1"), min_insync=2), brokers=2, budget=budget), "lost")
 
@@ -91,7 +93,7 @@ def test_every_release_commits_and_loses_nothing_when_nothing_goes_wrong(
 
 
 def test_a_stop_in_good_order_loses_nothing_that_all_acknowledged(explore: Explorer) -> None:
-    """And the tail that only the leader has acknowledged goes with the hand-over (KAFKA-20554)."""
+    """With acks=1 the tail that only the leader has is lost when the leadership moves (KAFKA-20554)."""
     stops = Budget(clean_stops=1)
     explore.finds_nothing(Scope(rules_of("4.1"), brokers=2, budget=stops))
     explore.finds(Scope(rules_of("4.1"), brokers=2, acks=1, budget=stops), "lost")

@@ -1,4 +1,4 @@
-"""Majority quorum replication: clean to exhaustion, and what each of Raft's protections is for."""
+"""Tests of majority quorum replication: no finding with all of Raft's protections, and a finding without each."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def test_a_majority_of_votes_makes_a_leader() -> None:
 
 
 def test_the_slowest_member_delays_nobody() -> None:
-    """In an ISR of three it would: there the high watermark is the lowest end, here the one that two of three reach."""
+    """The high watermark is the offset that two of three servers have. With an ISR of three it would be the lowest log
+    end."""
     leader = Server(1, 1, log(1, 1)._replace(epochs=log(1).epochs), leads=True, ends=((2, 2), (3, 0)))
     assert commit(leader, 3, RAFT).log.high_watermark == 2
     assert commit(leader._replace(ends=((2, 1), (3, 0))), 3, RAFT).log.high_watermark == 1
@@ -135,7 +136,7 @@ def test_an_older_epochs_entry_commits_only_along_with_an_own_one() -> None:
 
 
 def elected(*held: int) -> Server:
-    """Server 0 of three, which leads in epoch 1 with these entries of before."""
+    """Return server 0 of three as leader in epoch 1. `held`: entries of earlier epochs in its log."""
     return count_vote(stand(Server(log=log(*held)), 0), 1, 3)
 
 
@@ -202,7 +203,7 @@ def test_a_followers_high_watermark_never_passes_its_log_nor_goes_back() -> None
 def test_a_follower_cuts_where_the_logs_part(
     own: tuple[int, ...], leaders: tuple[int, ...], kept: tuple[int, ...]
 ) -> None:
-    """And proves nothing with that fetch."""
+    """A fetch that truncates does not count as a copy: the leader stays unchanged."""
     leader = Server(5, 0, log(*leaders), leads=True)
     assert fetch(Server(5, 0, log(*own)), leader, 1, 3, RAFT) == (Server(5, 0, log(*kept)), leader)
 

@@ -1,4 +1,4 @@
-"""The controller: moves of a partition, how they end and how they are taken back."""
+"""Tests of reassignments: how they begin, end and are cancelled."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_a_reassignment_adds_first_and_removes_when_the_target_is_in_sync() -> N
 
 
 PAST_KEPT = Partition((1, 2, 4, 3), 1, 4, 7, (1, 3), adding=(4,), removing=(3,))
-"""Broker 4 is to take the place of 3, and broker 2, which is kept, is down."""
+"""A reassignment that replaces broker 3 by broker 4. Broker 2, which is kept, is down."""
 
 
 def four(moving: Partition) -> Metadata:
-    """Four brokers; broker 2 is down."""
+    """Return metadata with four brokers, of which broker 2 is down."""
     return Metadata(moving, tuple(Registration(node, 0, node == 2) for node in (1, 2, 3, 4)))
 
 
@@ -43,7 +43,7 @@ def four(moving: Partition) -> Metadata:
     ("version", "done"), [("3.9.2", False), ("4.2.1", False), ("4.3.0", True), ("9.1", True)]
 )
 def test_a_reassignment_ends_past_a_kept_replica_since_4_3(version: str, done: bool) -> None:
-    """KAFKA-19975; PartitionReassignmentReplicas.maybeCompleteReassignment of 4.2.1 and 4.3.1."""
+    """Source: KAFKA-19975; PartitionReassignmentReplicas.maybeCompleteReassignment of 4.2.1 and 4.3.1."""
     rules = rules_of(version, elr=False)
     request = proposal(1, 3, 4, partition_epoch=7, leader_epoch=4)
     made = controller.alter_partition(four(PAST_KEPT), request, rules)[0].partition
@@ -51,7 +51,8 @@ def test_a_reassignment_ends_past_a_kept_replica_since_4_3(version: str, done: b
 
 
 def test_a_replica_that_such_a_reassignment_removed_stays_eligible() -> None:
-    """Seen on 4.4.0: leader 2 proposes ISR {2, 1} while broker 3, which is kept, is out (maybePopulateTargetElr)."""
+    """Observed on 4.4.0: leader 2 proposes ISR {2, 1} while broker 3, which is kept, is not in sync
+    (maybePopulateTargetElr)."""
     moving = Partition((3, 1, 2), 2, 0, 8, (2,), (3,), adding=(1,), removing=(2,))
     before = Metadata(moving, tuple(Registration(node, 0, False) for node in (1, 2, 3)))
     rules = replace(rules_of("4.4.0"), min_insync=2)
@@ -93,7 +94,7 @@ def test_a_reassignment_that_adds_only_ends_when_all_are_in_sync() -> None:
 
 
 def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
-    """As changePartitionReassignment of 4.3.1 does it: 3, which was being added, is a replica like others."""
+    """Source: changePartitionReassignment of 4.3.1. Broker 3, which was being added, counts as a present replica."""
     moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (3, 2), ONE)
     other = controller.reassign(moving, (1, 3), ONE).partition
     assert (other.replicas, other.adding, other.removing) == ((1, 3, 2), (3,), (2,))
@@ -102,7 +103,7 @@ def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
 
 
 def test_who_was_being_added_stays_in_the_isr_when_the_move_is_turned_back() -> None:
-    """It is waited for as long as it is a member: what is acknowledged meanwhile, it has."""
+    """A replica in the ISR has all acknowledged records, so it stays in the ISR until the reassignment ends."""
     moving = metadata(Partition((3, 2, 1), 1, 4, 7, (3, 1), adding=(3,), removing=(1,)))
     back = controller.reassign(moving, (2, 1), ONE).partition
     assert (back.replicas, back.isr, back.adding, back.removing) == ((2, 1, 3), (3, 1), (3,), (3,))
@@ -114,7 +115,7 @@ def test_who_was_being_added_stays_in_the_isr_when_the_move_is_turned_back() -> 
 def test_a_reassignment_back_to_where_it_began_ends_before_4_3_only(
     version: str, state: tuple[tuple[int, ...], ...]
 ) -> None:
-    """Since 4.3 broker 3, added and removed, is waited for in an ISR that it is taken out of: the move never ends."""
+    """Since 4.3 the reassignment never ends: broker 3 is both added and removed, and must be in the ISR."""
     rules = rules_of(version)
     before = metadata(partition(replicas=(1, 2), isr=(1, 2)))
     back = controller.reassign(controller.reassign(before, (3, 2), rules), (1, 2), rules).partition
@@ -154,7 +155,7 @@ def test_without_a_move_there_is_nothing_to_cancel() -> None:
 
 @pytest.mark.parametrize("rules", [ONE, NO_ELR])
 def test_a_move_goes_on_while_only_new_replicas_are_in_sync(rules: Rules) -> None:
-    """It could be cancelled by an unclean election only (PartitionReassignmentRevert)."""
+    """Only an unclean election could cancel the reassignment (PartitionReassignmentRevert)."""
     before = metadata(MOVING._replace(leader=3, isr=(3,)))
     assert controller.cancel_reassignment(before, rules) is before
 
@@ -168,7 +169,7 @@ def test_with_unclean_elections_the_first_of_before_becomes_the_isr() -> None:
 
 
 def test_another_minimum_makes_nobody_eligible() -> None:
-    """Setting min.insync.replicas clears the ELR and the last known leader (KIP-966)."""
+    """A change of min.insync.replicas clears the ELR and the last known leader (KIP-966)."""
     eligible = metadata(partition(isr=(1,), elr=(2,), version=3))
     assert controller.clear_eligible(eligible).partition == partition(isr=(1,), version=4)
     last = metadata(partition(leader=-1, isr=(), last=2, version=3))

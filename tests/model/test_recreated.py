@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew under load: each incarnation is replayed as a log of its own."""
+"""Tests of a topic that was deleted and created again under load: each incarnation is replayed as a log of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_an_earlier_incarnation_acknowledged_went_with_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("logs", [(), (old_log(node=2),), (old_log(topic_id=SECOND),), (old_log(),) * 2])
 def test_without_the_leaders_old_log_it_is_seen_by_the_next_samples(tmp_path: Path, logs: tuple) -> None:
-    """Its log is shorter at the first look after it has heard of the deletion."""
+    """Without the deleted log, the first sample with a shorter log shows when the leader knew of the deletion."""
     file, lost = told(RecreatedRun(deleted=logs), tmp_path)
     assert (lost.explained, lost.unexplained, forbidden(file)) == (OFFSETS, 0, "")
     (gone,) = file.deletions
@@ -43,7 +43,8 @@ def test_without_the_leaders_old_log_it_is_seen_by_the_next_samples(tmp_path: Pa
 
 
 def test_what_can_be_of_either_incarnation_is_said_as_an_interval(tmp_path: Path) -> None:
-    """Nobody saw the old leader again: it may have gone on for twice its session, far above what is there now."""
+    """No later sample shows the old leader. So it may have appended for two broker sessions more, far above the end of
+    the present log."""
     late = [Ack(400, 130, 4400, lost=True), Ack(401, 79, 5095)]
     run = RecreatedRun(samples=[], deleted=(), acks=[*acks(79), *late])
     file, lost = told(run, tmp_path)
@@ -55,7 +56,8 @@ def test_what_can_be_of_either_incarnation_is_said_as_an_interval(tmp_path: Path
 
 
 def test_of_either_are_offsets_that_both_logs_reach(tmp_path: Path) -> None:
-    """The second log grows beyond the first while the first leader may not have heard of its end."""
+    """The second log reaches offsets of the first one, while the first leader may not know of the deletion yet: these
+    are undecided."""
     more = [*acks(), *(Ack(300 + n, 80 + n, 5200 + n) for n in range(100))]
     run = RecreatedRun(samples=[], deleted=(), acks=more, log=((0, 179, 0),))
     file, lost = told(run, tmp_path)
@@ -81,7 +83,7 @@ def test_a_loss_of_the_second_incarnation_is_not_excused_by_the_deletion(tmp_pat
 
 
 def test_an_ack_of_the_second_incarnation_above_what_it_kept_is_found(tmp_path: Path) -> None:
-    """Though the first one had such an offset."""
+    """The first incarnation had such an offset, but this acknowledgement came too late for it."""
     rows = [*acks(), Ack(300, 110, 5200, lost=True)]
     file, lost = told(RecreatedRun(acks=rows), tmp_path)
     assert forbidden(file) == "ack above what its epoch kept"
@@ -91,7 +93,7 @@ def test_an_ack_of_the_second_incarnation_above_what_it_kept_is_found(tmp_path: 
 
 @pytest.mark.parametrize("end", [0, 60, 120])
 def test_an_ack_that_the_deleted_log_never_held_is_found(tmp_path: Path, end: int) -> None:
-    """Whether or not the log that is there now has such an offset."""
+    """The result is the same if the present log has such an offset and if it has not."""
     file, lost = told(RecreatedRun(deleted=(old_log(end=end),)), tmp_path)
     assert forbidden(file) == "ack above what its epoch kept"
     assert file.forbidden is not None
@@ -109,7 +111,8 @@ def test_a_record_that_went_with_its_topic_cannot_be_there(tmp_path: Path) -> No
 
 
 def test_a_truncation_within_the_first_incarnation_is_told_as_one(tmp_path: Path) -> None:
-    """Broker 1 dies with the last twenty; broker 2 leads epoch 1 from 100 on, and the topic is deleted then."""
+    """Broker 1 dies with the last twenty records; broker 2 leads epoch 1 from offset 100 on; then the topic is
+    deleted."""
     log = [
         *records()[:8],
         partition(25, 3590, 2, (1, 1), [2, 3], "isr", "leader"),
@@ -136,7 +139,7 @@ def test_a_truncation_within_the_first_incarnation_is_told_as_one(tmp_path: Path
 
 
 def test_in_epochs_that_one_broker_led_without_a_break_nothing_was_cut(tmp_path: Path) -> None:
-    """In ZooKeeper mode a deletion takes the replicas offline one by one, which raises the leader epoch each time."""
+    """In ZooKeeper mode a deletion takes replicas offline one by one, and each step raises the leader epoch."""
     log = records()
     log.insert(8, partition(29, 3995, 1, (1, 1), [1], "isr") | {"replicas": [1, 2, 3]})
     rows = [*acks(), *(Ack(300 + n, 80 + n, 5200 + n) for n in range(100))]

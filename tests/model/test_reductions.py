@@ -1,8 +1,7 @@
-"""Reductions of the search change none of its answers: each subset finds what the plain search finds, in as few steps.
+"""Tests that reductions of the search change no answer: each subset finds what the plain search finds, in as few steps.
 
-A finding's story is walked through the steps of stories, so no finding is made up. Planted mistakes show that the
-comparison notices a reduction that takes too much together.
-"""
+The counterexample of each finding is followed in the plain model, so no finding is invented. Planted errors show that
+the comparison notices a reduction that merges too much."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ from protections import CASES, LARGER, MASKED, PAIRS
 from reduced import contradiction, difference, searched, small_scopes, unseen
 
 WITHOUT = {**{name: scope for name, (scope, _) in (*CASES.items(), *PAIRS.items())}, **MASKED}
-"""Of each protection the scope in which it is what saves, where that is one of two brokers."""
+"""By name of a protection: a scope of two brokers in which this protection prevents a finding."""
 
 TWO = Rules(min_insync=2)
 KILL = Scope(TWO, brokers=2, settled=True, budget=Budget(kills=1))
@@ -58,7 +57,7 @@ PUSH = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 NIGHT = settings(max_examples=8_000, deadline=None, derandomize=False, database=None)
 CATALOGUE = Path(__file__).parents[2] / "experiments"
 NIGHTS = 20
-"""In so many nights each world of the catalogue is searched without reductions."""
+"""Number of nights in which each scope of the catalogue is searched without reductions, a share each night."""
 
 
 def off(scope: Scope, protection: str) -> Scope:
@@ -97,7 +96,7 @@ def test_without_a_protection_the_same_is_found(name: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(5400)
 def test_the_catalogues_predictions_stand_without_reductions() -> None:
-    """A share of its worlds each night, and the smaller ones that they contain."""
+    """Each night checks a share of the catalogue's scopes, with the smaller scopes that they contain."""
     files = sorted(CATALOGUE.rglob("*.yaml"))
     worlds = list(
         dict.fromkeys(scopes_of(case for file in files for _, case in plan_cases(BatchOptions((file,)))))
@@ -113,7 +112,7 @@ def rows(search: Search) -> set[tuple[Hashable, ...]]:
 
 
 def forget(row: tuple[Hashable, ...], scope: Scope) -> tuple[Hashable, ...]:
-    """A plain state without what nobody looks at again."""
+    """Return a plain state without the parts that the reductions `void` and `memory` drop."""
     cells = list(row)
     for broker in scope.ids:
         held, process = cells[log_cell(broker)], cells[process_cell(broker)]
@@ -132,7 +131,8 @@ def forget(row: tuple[Hashable, ...], scope: Scope) -> tuple[Hashable, ...]:
 @PUSH
 @given(small_scopes())
 def test_forgetting_leaves_the_plain_states_with_something_left_out(scope: Scope) -> None:
-    """Not only the same findings. A void response can be lost in the plain search alone."""
+    """The states must be equal, not only the findings. Scopes with lost answers are left out: there the plain search
+    can lose a void response."""
     assume(not scope.budget.lost)
     scope = replace(scope, reductions=IN_STORIES._replace(memory=True))
     plain, fewer = searched(replace(scope, reductions=NO_REDUCTIONS), 2_000), searched(scope, 2_000)
@@ -164,9 +164,10 @@ FORGETTING = {
         Scope(Rules(), brokers=2, settled=True, budget=Budget(hand_overs=3)), "noticed epochs"
     ),
 }
-"""Scopes that are not drawn above: three brokers, brokers that do not know the partition yet, more states."""
+"""Scopes that are not drawn at random: with three brokers, brokers that do not know the partition yet, or many
+states."""
 LARGE = ("a cut", "no broker epochs", "no ELR")
-"""Left to the night; a kill of two with power, a clean stop and the moves have the same rules with every push."""
+"""Scopes that run at night only; others with the same rules run with every push."""
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_forgetting_leaves_the_plain_states_of_larger_scopes_too(name: str) -> N
 
 @pytest.mark.parametrize("name", STATES)
 def test_every_state_is_one_of_those_that_were_looked_at(name: str) -> None:
-    """Also the requests under way, of which no finding may ever come."""
+    """Requests in flight are compared, too, although no finding depends on them."""
     assert unseen(STATES[name], 20_000) == 0
 
 
@@ -207,7 +208,7 @@ def knows_no_incarnation(renaming: object, broker: int, epoch: int) -> int:
 
 
 def any_other(counters: ranking.Spare, left: int) -> tuple[int, ...]:
-    """What is left of kills counts for what is left of cuts."""
+    """Planted error: a state with fewer kills left counts as covered by one with fewer cuts left."""
     return tuple(other - left for other in range(counters.mask + 1) if other != left)
 
 
@@ -220,7 +221,7 @@ def are_as_long(scope: Scope, replicas: object, budget: Budget, client: object, 
 
 
 def always(scope: Scope, own: int, metadata: Metadata) -> bool:
-    """Members do not start by themselves either."""
+    """Planted error: replaces `starts_unnoticed`, and lets members of the ISR start unnoticed, too."""
     return scope.reductions.fusing
 
 
@@ -268,7 +269,7 @@ DUDS = {
 
 
 def test_a_late_request_may_be_what_a_finding_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is not forgotten, seldom as anything comes of it."""
+    """Without late requests (`Late`) the search misses an invalid ISR."""
     scope = off(Scope(Rules(), brokers=2, settled=True, budget=Budget(power_losses=1)), "broker epochs")
     assert difference(scope, 60_000, IN_STORIES) == ""
     monkeypatch.setattr(fetching, "_requests_after", is_never_late)
@@ -351,7 +352,7 @@ def ends(leader: Broker, scope: Scope) -> list[int]:
 
 
 def test_of_progress_a_leader_keeps_what_the_high_watermark_waits_for() -> None:
-    """Of a log of two of which one is committed: the ends 2 and 1, of members and of another."""
+    """The log has two records, one of them committed. The followers' log ends are 2 (a member of the ISR) and 1."""
     two = leading(log(0, 0, high_watermark=1), {2: 2, 3: 1})
     assert ends(two, WITH_POWER) == [2, UNKNOWN]
     assert ends(leading(log(0, 0, high_watermark=1), {2: 2, 3: 1}, partition(isr=(1, 3))), WITH_POWER) == [

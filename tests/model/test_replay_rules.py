@@ -1,4 +1,4 @@
-"""Each rule that an observed change can break is named with its source and what was seen, on both sides of its edge."""
+"""Tests of each rule that an observed change can break: its source and text, on both sides of its limit."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_states_are_told_in_full() -> None:
 
 
 def test_one_of_two_who_joined_was_on_its_way_out() -> None:
-    """That the other one may join excuses nothing."""
+    """One of the two brokers that joined is stopping; that the other one may join does not excuse it."""
     seen, out = after(ALONE, isr=(1, 2, 3)), Registration(3, 13, stopping=True)
     found = rule(seen, ALONE, brokers=(*BROKERS[:2], out))
     assert found.rule == "fenced broker joined the ISR"

@@ -1,4 +1,4 @@
-"""Which step of the protocol (KRaft) an observed change is: every cause that makes it, and none that does not."""
+"""Tests of the KRaft steps that explain an observed change: every cause that makes it, and no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def causes(
     rules: Rules = RULES,
     **brokers: dict[str, Any],
 ) -> dict[str, bool]:
-    """Cause → clean. `brokers`: what is otherwise of b1, b2, b3, b4; who is not named is active."""
+    """Return cause → clean for each step that leads to `after`. `brokers`: fields of the registrations b1 to b4 that
+    differ from an active broker's."""
     known = tuple(Registration(node, 10 + node, **brokers.get(f"b{node}", {})) for node in (1, 2, 3, 4))
     made = steps(Metadata(before, known), after, beside, rules)
     return {step.cause: step.clean for step in made if same(step.partition, after)}
@@ -42,7 +43,7 @@ NOBODY = BEFORE._replace(leader=NO_LEADER, isr=(1,))
 TAKEN = after(NOBODY, leader=2, leader_epoch=5, isr=(2,), recovering=True)
 UNCLEAN = replace(RULES, unclean_election=True)
 OLD = replace(rules_of("3.9"), min_insync=2)
-"""No ELR."""
+"""Rules of 3.9, without eligible leader replicas."""
 BACK = BEFORE._replace(leader=2)
 
 
@@ -173,20 +174,20 @@ def test_the_order_of_members_means_nothing_and_all_else_does() -> None:
 
 
 STOPPING_WITHOUT_DIR = AppendContext(stopping=(1,), without_dir=(1,), offline=frozenset())
-"""A heartbeat: broker 1 wants to stop, and tells of a failed log dir."""
+"""A heartbeat in which broker 1 asks to stop and reports a failed log dir."""
 STOPPED = DEPOSED
 TWICE = STOPPED._replace(leader_epoch=STOPPED.leader_epoch + 1, epoch=STOPPED.epoch + 1)
 
 
 def causes_from_image(seen: Partition, beside: AppendContext = STOPPING_WITHOUT_DIR) -> set[str]:
-    """The causes that make `seen` of `STOPPED` with a record that was built from the image before it."""
+    """Return the causes that lead from `STOPPED` to `seen` by a record that was computed from the image before it."""
     known = tuple(Registration(node, 10 + node) for node in (1, 2, 3))
     made = steps_from_image(Metadata(BEFORE, known), STOPPED, beside, RULES)
     return {step.cause for step in made if same(step.partition, seen)}
 
 
 def test_one_heartbeat_writes_a_second_record_from_the_image_before_its_first() -> None:
-    """KAFKA-15649: controlled shutdown and a failed log dir in one heartbeat elect broker 2 twice."""
+    """KAFKA-15649: a heartbeat with a controlled shutdown and a failed log dir elects broker 2 twice."""
     assert causes_from_image(TWICE) == {"log dir of broker 1 failed"}
     assert causes(TWICE, STOPPING_WITHOUT_DIR, before=STOPPED) == {}
 
@@ -207,7 +208,7 @@ def test_no_other_second_record_is_built_from_that_image(seen: Partition, beside
 
 
 def test_a_replica_in_a_failed_log_dir_is_not_elected() -> None:
-    """LeaderAcceptor: broker 2 is active, and its replica is not online."""
+    """Source: LeaderAcceptor. Broker 2 is active, but its replica is offline."""
     beside = AppendContext(fenced=(1,), offline=frozenset([2]))
     assert causes(DEPOSED, beside) == {}
     assert causes(after(leader=3, leader_epoch=5, isr=(2, 3)), beside) == {"broker 1 fenced": True}
@@ -308,7 +309,8 @@ def test_what_is_there_is_not_created_again(tmp_path: Path) -> None:
 
 
 def _one_heartbeat(seconds_ms: int = 5000, leader: int = 2) -> list[dict[str, Any]]:
-    """Broker 1 wants to stop and tells of a failed log dir: two records of the partition."""
+    """Return a metadata log in which broker 1 asks to stop and reports a failed log dir in one heartbeat: two records
+    of the partition. `seconds_ms`: timestamp of the second record. `leader`: its leader."""
     records = [one for one in metadata() if one["offset"] <= 20]
     for record in records:
         if record["kind"] == "broker-registered":

@@ -1,4 +1,4 @@
-"""Presets by version, and what idempotent producers may append."""
+"""Tests of the presets by release, and of what idempotent producers may append."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NEWEST = {
     "truncation": Truncation.ON_FETCH,
     "bump_on_shrink": False,
 }
-"""What Kafka 4.3 does by default; all other switches are protections, and on."""
+"""Defaults of Kafka 4.3; all fields that are not listed are protections, which are on."""
 
 
 def test_the_newest_release_has_every_protection() -> None:
@@ -97,7 +97,7 @@ HISTORY: list[tuple[str, str, dict[str, object]]] = [
     ),
     ("0.10", "0.8", {"assignment_order": False}),
 ]
-"""Of two releases the first, the second, and what the second does otherwise."""
+"""Pairs of releases, each as (newer, older, fields in which the older one differs)."""
 
 
 @pytest.mark.parametrize(("one", "other", "otherwise"), HISTORY, ids=lambda value: str(value)[:6])

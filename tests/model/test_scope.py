@@ -1,4 +1,4 @@
-"""What can go wrong in a scope beside deaths: reassignments, time-outs, checkpoints that are older than memory."""
+"""Tests of incidents other than deaths: reassignments, time-outs, checkpoints older than memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_partition_is_moved_and_acks_all_loses_nothing(explore: Explorer) -> N
 
 
 def test_a_move_takes_the_tail_that_only_the_leader_acknowledged(explore: Explorer) -> None:
-    """Planned work alone loses with acks=1 (KAFKA-20554)."""
+    """With acks=1 a reassignment alone loses records (KAFKA-20554)."""
     story = explore.finds(replace(MOVED, acks=1), "lost")
     assert any("is asked to move the partition to {2, 3}" in line for line in story)
     assert not any("killed" in line for line in story)

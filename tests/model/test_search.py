@@ -1,4 +1,4 @@
-"""The search itself: on a model whose answers can be counted by hand."""
+"""Tests of the search, on a model whose answers can be computed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ackproof_reference.rules import Rules, without
 
 
 def counters(top: int, bad: int = -1) -> Model:
-    """Two counters that climb to `top`, by one or two; with a check that the first never reaches `bad`."""
+    """Return a model of two counters that rise to `top` by one or two, with the invariant that the first never is
+    `bad`."""
 
     def climb(value: int) -> Iterator[Move]:
         for more in (1, 2):
@@ -72,7 +73,7 @@ def test_findings_of_other_classes_do_not_stop_it() -> None:
 
 
 def test_cells_with_many_values_are_widened_on_the_way() -> None:
-    """More values than twelve bits can number: all is packed anew, and ways stay right."""
+    """The cell gets more values than twelve bits can number: states are repacked, and counterexamples stay right."""
     model = counters(9000, bad=8999)
     single = Search(replace(model, groups=model.groups[:1]))
     single.run()

@@ -1,8 +1,7 @@
-"""Behind the states at which a search for lost and vanished records ends, none is lost and none vanishes.
+"""Tests of the ends of searches for lost and vanished records: no state after such an end breaks an invariant.
 
-All these states of a scope are gone on from at once, without ends. That finds far more than a comparison of what is
-found: where a planted fault ends too soon, the same may be found another way, as short.
-"""
+All end states of a scope are searched on together, without ends. That finds more errors than a comparison of findings:
+if a planted error ends a search too soon, the same finding may be reached on another path of the same length."""
 
 from __future__ import annotations
 
@@ -63,7 +62,8 @@ LARGER = {
 
 @cache
 def broken_by_itself(scope: Scope) -> set[str] | None:
-    """With nothing planted."""
+    """Return the classes that are broken after the ends of a scope, without a planted error. None: the scope is too
+    large."""
     return broken_behind(scope, 100_000)
 
 
@@ -85,16 +85,16 @@ def test_nothing_is_broken_behind_an_end_of_a_small_scope(scope: Scope) -> None:
 @settings(max_examples=20_000, deadline=None, derandomize=False, database=None)
 @given(small_scopes())
 def test_nothing_is_broken_behind_in_many_small_scopes(scope: Scope) -> None:
-    """Three quarters of an hour of a core."""
+    """Takes 45 minutes of one core."""
     broken = broken_behind(scope, 3_000)
     assume(broken is not None)
     assert not broken
 
 
 def test_no_record_may_come_where_the_leader_counts_as_further_than_the_log_goes() -> None:
-    """Its log was cut since; what takes the offset would count as held by the leader. (A scope with this has more
-    than 400,000 states: three brokers, two records, three moves, without `forgotten followers` and `truncation by
-    epoch`.)"""
+    """The leader's log was truncated after its last fetch, so a new record at that offset would count as held by the
+    leader. A scope in which that happens has more than 400,000 states: three brokers, two records, three moves, without
+    `forgotten followers` and `truncation by epoch`."""
     where = scope("3.7", brokers=3, records=2)
     partition = Partition((1, 2, 3), 1, 2, 4, (1, 2, 3))
     image = Metadata(partition, tuple(Registration(one, 0) for one in (1, 2, 3)))
@@ -110,8 +110,8 @@ def test_no_record_may_come_where_the_leader_counts_as_further_than_the_log_goes
 
 
 def test_an_answer_that_would_be_taken_late_may_cut_who_leads() -> None:
-    """A scope with this has three brokers, three moves and no `matched responses`: the one that led in between is still
-    to answer what it was asked, and holds nothing."""
+    """The case needs a scope of three brokers with three moves and without `matched responses`. A leader of an epoch in
+    between, with an empty log, still has to answer a fetch."""
     where = replace(scope("4.0", brokers=3), acks=1)
     partition = Partition((1, 2, 3), 3, 3, 4, (1, 2, 3))
     image = Metadata(partition, tuple(Registration(one, 0) for one in (1, 2, 3)))
@@ -131,7 +131,7 @@ def test_an_answer_that_would_be_taken_late_may_cut_who_leads() -> None:
 
 @pytest.mark.parametrize("without", ["fetch fencing", "matched responses", "truncation by epoch"])
 def test_who_holds_all_may_be_cut(without: str) -> None:
-    """By a stale leader that answers what was meant for its next epoch, or late."""
+    """A stale leader may answer a late request, or one that was meant for its next epoch. Then no end is used."""
     where = scope("4.0", brokers=3, hand_overs=3)
     assert list(ending.keeps(where))
     assert not list(ending.keeps(off(where, without)))
@@ -157,7 +157,7 @@ LAGS = scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1)
 MOVED = scope("3.7-zk", acks=1, clean_stops=1, hand_overs=1)
 TWICE = scope("2.8-zk", acks=1, kills=2, retries=1)
 TOLD_APART = replace(scope("4.0", acks=1, kills=1, hand_overs=1), reductions=ALL._replace(fusing=False))
-"""Fused, an answer that cuts is taken at once."""
+"""A scope without the reduction `fusing`: with it, an answer that truncates is taken at once."""
 UNMATCHED = off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")
 DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
     (seated, "_seated"): (always, LAGS),

@@ -1,4 +1,4 @@
-"""The catalogue in virtual time: every case that the model accepts comes to its end and shows what is expected."""
+"""Tests that every case of the catalogue that the model accepts ends in virtual time and meets its expectations."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_all_of_the_catalogue_can_be_simulated_or_is_refused_with_the_reason() -
 
 
 def broken(case: Case) -> list[str]:
-    """What is wrong with a simulated run of a case."""
+    """Simulate a case; return a sentence for each problem of the run."""
     coarse = with_linger(case, linger_for(case.experiment, 100))
     simulation = Simulation(setting_of(coarse), coarse)
     simulation.run()

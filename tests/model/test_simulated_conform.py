@@ -1,8 +1,7 @@
-"""Simulated runs replayed: the two halves of the model room must agree on every step and every lost record.
+"""Tests that the replay of simulated runs agrees with the simulation on every step and every lost record.
 
-The simulation makes its steps in virtual time; the replay knows only the metadata log, the samples, the logs and the
-ledgers that it left. A protocol that was changed behind the replay's back must be found out.
-"""
+The replay knows only the files that the simulation left: metadata log, samples, logs and ledgers. It must notice a
+protocol that was changed in the simulation."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def replayed(case: Case, folder: Path, seed: int) -> ConformanceFile:
 
 
 def disagreement(file: ConformanceFile) -> list[str]:
-    """Everything in which the replay does not agree with the simulated run."""
+    """Return a sentence for each difference between the replay and the simulated run."""
     said = [f"{one.anomaly}: {one.unexplained} unexplained" for one in file.classes if one.unexplained]
     if file.forbidden is not None:
         said.append(f"forbidden: {file.forbidden.rule}: {file.forbidden.text}")
@@ -57,7 +56,7 @@ def disagreement(file: ConformanceFile) -> list[str]:
 def test_the_replay_allows_each_step_and_explains_each_loss_of_a_simulated_run(
     file: Path, tmp_path: Path
 ) -> None:
-    """One cell of each file here; all of them at many seeds are the bench's (`tools/bench/simulated_conform.py`)."""
+    """One cell of each file is simulated; `tools/bench/simulated_conform.py` runs all cells with many seeds."""
     every = list(cases(load(file, backend="model"), repeat=1))
     number = FILES.index(file)
     told = replayed(every[number % len(every)], tmp_path / "run", number)
@@ -99,7 +98,7 @@ def test_without_a_lie_there_is_nothing_to_find(tmp_path: Path) -> None:
 
 
 def second_in_line(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """A fencing after which another leads than the protocol names."""
+    """Planted error: fence a broker, and elect another leader than the protocol names."""
     fenced = fence(metadata, broker, rules)
     isr = fenced.partition.isr
     if fenced.partition.leader == metadata.partition.leader or len(isr) < 2:
@@ -108,7 +107,7 @@ def second_in_line(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def skipping_an_epoch(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """A fencing after which the new leader has the epoch after next."""
+    """Planted error: fence a broker, and raise the leader epoch by two."""
     fenced = fence(metadata, broker, rules)
     moved = fenced.partition.leader_epoch > metadata.partition.leader_epoch
     ahead = fenced.partition._replace(leader_epoch=fenced.partition.leader_epoch + moved)
@@ -116,7 +115,7 @@ def skipping_an_epoch(metadata: Metadata, broker: int, rules: Rules) -> Metadata
 
 
 def twice(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
-    """A change of the ISR that takes two partition epochs."""
+    """Planted error: change the ISR, and raise the partition epoch by two."""
     changed, answer = alter_partition(metadata, request, rules)
     if changed is metadata:
         return changed, answer
@@ -125,7 +124,7 @@ def twice(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Me
 
 
 def at_once(broker: Broker, request: Produce, rules: Rules) -> BrokerAndMessages:
-    """A leader that acknowledges acks=all without waiting for anybody."""
+    """Planted error: acknowledge acks=all without waiting for replicas."""
     return produce(broker, request._replace(acks=1), rules)
 
 
@@ -149,7 +148,7 @@ def test_a_protocol_that_was_bent_in_the_simulation_is_found_out(
 
 
 def test_a_fenced_broker_that_leads_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log says nothing of a return from fencing: what the broker does then, it may not."""
+    """The log has no record of the unfencing, so each later step of the broker is forbidden."""
     monkeypatch.setattr(Control, "unfence", _quietly)
     told = planted(tmp_path)
     assert told.forbidden is not None

@@ -1,4 +1,4 @@
-"""Disks that stand still, and a quorum with a voter fewer, in virtual time: who waits, who does not, what it costs."""
+"""Tests of frozen disks, and of a quorum without one voter, in virtual time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def ran(
     topics: str = "",
     batches: int = 150,
 ) -> Simulation:
-    """A run that the replay finds nothing wrong with, and that loses nothing."""
+    """Simulate a case; assert that the run is complete, has no forbidden step and loses nothing; return the
+    simulation."""
     case = model_case(
         tmp_path, FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics)
     )
@@ -60,7 +61,7 @@ def ended(simulation: Simulation) -> bool:
 
 
 def shrunk(simulation: Simulation, place: int = 0) -> list[tuple[int, ...]]:
-    """The ISRs that lacked somebody."""
+    """Return the ISRs of a partition that had fewer than three members, in order."""
     found = [change.image.isr for change in simulation.world.changes if change.place == place]
     return [isr for isr in found if len(isr) < 3]
 
@@ -100,7 +101,7 @@ def test_a_slow_leader_answers_late_and_goes_on_leading(tmp_path: Path) -> None:
 
 
 FAR = "  - delay: {link: followers(t/0) -> leader(t/0), latency: 100ms}\n    at: 500ms\n"
-"""There is always something that the leader does not know yet to have arrived."""
+"""A delay of the links to the leader, so that some records are always in flight to it."""
 
 
 def test_a_slow_leader_drops_the_followers_whose_fetches_wait_behind_the_append(tmp_path: Path) -> None:
@@ -109,7 +110,8 @@ def test_a_slow_leader_drops_the_followers_whose_fetches_wait_behind_the_append(
 
 @pytest.mark.parametrize(("config", "served"), [("", False), (', config: {num.io.threads: "8"}', True)])
 def test_who_has_no_free_handler_serves_nobody(tmp_path: Path, config: str, served: bool) -> None:
-    """u/0 lies in the other log dir. In clusters of the harness two requests that wait take both handlers."""
+    """u/0 is in the other log dir. Clusters of the harness have two request handlers, so two waiting requests block all
+    others."""
     far = FAR + "  - delay: {link: broker(4) -> broker(1), latency: 100ms}\n    at: 500ms\n"
     simulation = ran(
         tmp_path,
@@ -122,7 +124,8 @@ def test_who_has_no_free_handler_serves_nobody(tmp_path: Path, config: str, serv
 
 
 def test_two_log_dirs_stand_still_apart(tmp_path: Path) -> None:
-    """t/0 lies in the first, u/0 in the second. Another leader's fetcher goes on, the same one's waits behind."""
+    """t/0 is in the first log dir, u/0 in the second. A fetcher of another leader goes on; one of the same leader
+    waits."""
     other = "  u: {assignment: [[3, 2, 1]], config: {min.insync.replicas: 2}}"
     simulation = ran(tmp_path, slow("broker(2), dir: 1", "9s"), cluster="log_dirs: 2", topics=other)
     assert ended(simulation)
@@ -142,7 +145,7 @@ def test_a_slow_controller_is_replaced_when_the_others_hear_nothing_for_too_long
 
 
 def test_nothing_is_decided_while_all_controllers_disks_stand_still(tmp_path: Path) -> None:
-    """A leader is killed meanwhile: another is elected when they go on, and had been within 4 s otherwise."""
+    """A leader is killed meanwhile. Its successor is elected after the thaw, otherwise it would be within 4 s."""
     faults = slow("controllers", "9s") + "  - kill: {target: leader(t/0)}\n    at: 1500ms\n"
     simulation = ran(tmp_path, faults)
     assert ended(simulation)
@@ -188,7 +191,7 @@ def test_a_process_that_waits_for_its_disk_can_be_killed_and_starts_when_it_goes
 
 
 def test_what_a_frozen_file_system_has_synced_outlives_a_loss_of_power(tmp_path: Path) -> None:
-    """All replicas lose their power at once: what was written before the freeze is there, on each of them."""
+    """All replicas lose power at the same time: records from before the freeze are kept on each."""
     faults = slow("brokers", "1500ms", "200ms") + (
         "  - power_loss: {target: brokers, how: device}\n    at: 1200ms\n    restart_after: 500ms\n"
     )
@@ -241,7 +244,8 @@ def test_the_active_controller_is_taken_out_another_takes_its_place_and_it_comes
 
 
 def test_a_quorum_of_three_without_one_voter_does_not_survive_another(tmp_path: Path) -> None:
-    """Two voters are left, one dies: nobody is elected until it is back. All three are voters: at once."""
+    """With two voters left, the death of one stops elections until it is back. With three voters a leader is elected at
+    once."""
     elected = {}
     for name, faults in (
         ("two", REMOVED % "controller(102)" + ANOTHER_DIES + LEADER_DIES),
@@ -264,7 +268,7 @@ def test_who_is_no_voter_any_more_cannot_be_removed(tmp_path: Path) -> None:
 
 
 def test_a_removal_that_most_of_the_rest_cannot_commit_has_no_effect(tmp_path: Path) -> None:
-    """102 is gone: 101 and 103 commit; then 103 is to leave, and 101 alone is half of {101, 102}."""
+    """Controller 102 is dead, so 101 and 103 commit. Without 103, controller 101 alone would be half of {101, 102}."""
     dead = "  - kill: {target: controller(102)}\n    at: 500ms\n"
     simulation = ran(tmp_path, dead + REMOVED % "controller(103)")
     assert simulation.lives[1].reason == "it had no effect"

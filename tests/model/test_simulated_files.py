@@ -1,4 +1,4 @@
-"""Ends of logs, checkpoints, log dirs that replicas move to, and wall clocks, in virtual time."""
+"""Tests of truncated logs, lost checkpoints, moves between log dirs and clock jumps in virtual time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_replica_that_moved_is_not_hit_where_it_lay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kafka", "forgets"), [("4.2.1", True), ("4.3.1", False)])
 def test_a_move_makes_4_2_forget_who_is_eligible(tmp_path: Path, kafka: str, forgets: bool) -> None:
-    """As real brokers of both releases did: two of three are stopped, the leader's replica moves."""
+    """Real brokers of both releases did the same: two of three brokers are stopped, and the leader's replica moves."""
     stops = "".join(f"  - stop: {{target: broker({node})}}\n    at: {node}00ms\n" for node in (2, 3))
     move = "  - move_log_dir: {partition: t/0, target: leader(t/0)}\n    at: 2500ms\n"
     simulation, told = ran(tmp_path, stops + move, kafka)
@@ -81,7 +81,8 @@ def test_a_move_makes_4_2_forget_who_is_eligible(tmp_path: Path, kafka: str, for
 
 
 def test_a_leader_whose_clock_leaps_drops_who_has_not_asked_since(tmp_path: Path) -> None:
-    """It asks every second, may lag for 4 s (replica.lag.time.max.ms): an hour, to who looks right after the leap."""
+    """The follower fetches every second and may lag for 4 s (replica.lag.time.max.ms). Right after the jump, its last
+    fetch seems an hour old."""
     late = "  - delay: {link: broker(3) -> broker(1), latency: 500ms}\n    at: 200ms\n    for: 8s\n"
     leap = "  - clock_jump: {target: leader(t/0), by: 1h}\n    at: 3950ms\n    for: 2s\n"
     for faults, drops in ((late, False), (late + leap, True)):

@@ -1,4 +1,4 @@
-"""Links whose large packets are lost, and whose ends are told of late, in virtual time."""
+"""Tests of links that lose large packets, and of connections whose end is noticed late, in virtual time."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def ran(tmp_path: Path, faults: str, size: str = "100B") -> Simulation:
 def test_a_follower_is_asked_for_by_small_packets_and_gets_no_large_ones(
     tmp_path: Path, size: str, dropped: bool
 ) -> None:
-    """Ten records are fetched at once: 640 bytes and headers, or 4240."""
+    """Ten records are fetched at once: 640 bytes with headers, or 4240."""
     fault = "  - drop_large: {link: broker(3) -> broker(1), above: 1KB}\n    at: 1s\n    for: 8s\n"
     shrunk = [change.image.isr for change in ran(tmp_path, fault, size).world.changes]
     assert ((1, 2) in shrunk) is dropped
 
 
 def test_what_waits_behind_a_large_packet_comes_when_tcp_tries_it_again() -> None:
-    """After 0.2 s, 0.6 s, 1.4 s, 3 s …: mended after 1 s it comes at 1.4 s, and what followed it too, in order."""
+    """TCP tries again after 0.2 s, 0.6 s, 1.4 s, 3 s … The limit is lifted after 1 s, so the packet and its successors
+    arrive at 1.4 s."""
     clock = Clock()
     network = Network(clock, Random(1), 1, 1)
     connection = network.between(network.join(Host(1)).id, network.join(Host(2)).id)
@@ -65,7 +66,8 @@ def test_what_waits_behind_a_large_packet_comes_when_tcp_tries_it_again() -> Non
 
 
 def test_who_hears_late_of_a_lost_connection_sends_late_again(tmp_path: Path) -> None:
-    """The leader is killed; the session is 3 s. What was in flight waits for the end of its connection."""
+    """The leader is killed; the session is 3 s. Batches in flight wait until the producer notices the end of the
+    connection."""
     kill = "  - kill: {target: leader(t/0)}\n    at: 1s\n"
     late = "  - slow_close: {link: clients -> brokers, delay: 9s}\n    at: 500ms\n"
     near = "  - delay: {link: clients -> brokers, latency: 200ms}\n    at: 300ms\n"

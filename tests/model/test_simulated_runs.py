@@ -1,4 +1,4 @@
-"""Runs in virtual time: what acks=0, 1 and all keep, the same ledgers for the same seed, and what is refused."""
+"""Tests of runs in virtual time: what acks=0, 1 and all keep, the same ledgers for the same seed, and refusals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_same_seed_leaves_the_same_ledgers_byte_for_byte(tmp_path: Path) -> 
 
 
 def test_the_timeline_begins_with_who_leads_and_who_is_in_sync(tmp_path: Path) -> None:
-    """What comes later is held against it: when an ISR first shrank, say."""
+    """Later events are compared with this state, for example to find when an ISR first shrank."""
     told: list[Event] = []
     run_in_model(small(), CaseDir(tmp_path / "a"), "", told.append)
     events, _ = read_timeline(CaseDir(tmp_path / "a").timeline)

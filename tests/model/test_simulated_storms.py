@@ -1,4 +1,4 @@
-"""Random faults in virtual time, and the replay of what came of them: two halves that know nothing of each other."""
+"""Tests of random faults in virtual time, whose runs are replayed. Simulation and replay share only the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions in virtual time: what readers at read_committed are handed, through deaths, fencing and time-outs."""
+"""Tests of transactions in virtual time: what readers at read_committed get, through deaths, fencing and time-outs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Key = tuple[int, int]
 
 
 def wrong(folder: Path) -> dict[str, set[Key]]:
-    """What readers at read_committed were handed and may not be, or lack: by (producer, seq)."""
+    """Return, by class of finding, the records (producer, seq) that readers at read_committed got wrongly, or lack."""
     run = CaseDir(folder)
     sent = ds.dataset([str(part) for part in parts(run.produced)]).to_table().to_pylist()
     txns = {
@@ -123,7 +123,7 @@ def test_a_producer_whose_id_another_takes_is_fenced_and_its_open_transaction_ab
 
 
 def test_a_transaction_that_stays_open_is_aborted_by_the_coordinator(tmp_path: Path) -> None:
-    """Its producer is frozen for longer than its time-out; what it had written is handed to nobody."""
+    """The producer is frozen for longer than its transaction time-out; no reader gets its records."""
     pause = """
   - pause_client: {client: producer(0)}
     at: 1050ms

@@ -1,4 +1,5 @@
-"""Planned work in virtual time: each is through, is replayed without a forbidden step, and costs what it may cost."""
+"""Tests of planned work in virtual time: each fault completes, is replayed without a forbidden step, and loses at most
+what it may."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ faults:
 def worked(
     tmp_path: Path, faults: str, kafka: str = "4.3.1", acks: str = "all"
 ) -> tuple[Simulation, ConformanceFile]:
-    """A run with these faults, after which every fault has come to its end."""
+    """Simulate a run with these faults and replay it; return both results."""
     case = model_case(tmp_path, FILE.format(kafka=kafka, faults=faults, acks=acks))
     return replayed(case, tmp_path / "run", seed=5, batches=60)
 
@@ -73,7 +74,7 @@ def test_a_broker_is_taken_out(tmp_path: Path, drain: str) -> None:
 
 
 def test_a_lower_minimum_is_in_force_while_it_is_set(tmp_path: Path) -> None:
-    """Two of three replicas are gone: nothing is acknowledged but while one is enough."""
+    """Two of three replicas are stopped, so records are acknowledged only while min.insync.replicas is 1."""
     faults = """\
   - stop: {target: broker(3)}
     at: 500ms
@@ -94,7 +95,7 @@ def test_a_lower_minimum_is_in_force_while_it_is_set(tmp_path: Path) -> None:
 
 
 def test_unclean_elections_that_are_switched_on_take_place_and_lose(tmp_path: Path) -> None:
-    """The last in sync is dead and stays so, nobody leads; the controller looks again every two seconds."""
+    """The last member of the ISR stays dead, so there is no leader; the controller checks every two seconds."""
     faults = """\
   - set: {topic: t, config: {min.insync.replicas: 1}}
     at: 200ms
@@ -121,7 +122,7 @@ def test_unclean_elections_that_are_switched_on_take_place_and_lose(tmp_path: Pa
 
 
 def test_a_log_dir_that_fails_takes_what_lies_in_it_and_nothing_else(tmp_path: Path) -> None:
-    """Two log dirs: t/0 lies in the first, u/0 in the second; broker 1 leads both, and lives on."""
+    """Two log dirs: t/0 is in the first, u/0 in the second. Broker 1 leads both, and lives on."""
     path = tmp_path / "dirs.yaml"
     text = FILE.format(
         acks="all", kafka="4.3.1", faults="  - fail_log_dir: {target: leader(t/0)}\n    at: 1s\n    for: 2s\n"
@@ -155,7 +156,8 @@ def test_a_topic_that_is_made_anew_has_lost_what_it_held(tmp_path: Path) -> None
 
 
 def test_each_of_several_incarnations_is_replayed(tmp_path: Path) -> None:
-    """A leader dies in the first, with records that nobody else had; what the second acknowledged goes as well."""
+    """In the first incarnation a leader dies with records that only it had. Records of the second one are deleted,
+    too."""
     faults = """\
   - kill: {target: leader(t/0)}
     at: 300ms
@@ -176,7 +178,7 @@ def test_each_of_several_incarnations_is_replayed(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_made_anew_while_a_broker_of_it_is_gone(tmp_path: Path) -> None:
-    """Its replica there is no leader's to wait for: the new topic leads without it, and takes it in when it returns."""
+    """The new topic leads without the dead broker, whose replica joins the ISR when it returns."""
     faults = """\
   - kill: {target: broker(1)}
     at: 500ms

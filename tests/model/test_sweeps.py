@@ -1,4 +1,4 @@
-"""Sweeps over seeds: the same runs wherever they are made, honest intervals, shrunk schedules, exit codes."""
+"""Tests of sweeps over seeds: the same results in every process, correct intervals, shrunk schedules, exit codes."""
 
 from __future__ import annotations
 

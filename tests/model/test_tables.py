@@ -1,4 +1,4 @@
-"""What makes the search quick changes none of its answers: rows of groups, counters looked at one by one, few bits."""
+"""Tests that the search's optimizations change no answer: rows of groups, single counters, narrow cells."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ MODELS: dict[str, Model] = {
 
 
 def bare(model: Model) -> Model:
-    """A model of which nothing is known but its steps: each group is looked up alone, and sees whole cells."""
+    """Return a model without optimizations: each group is looked up alone, and reads whole cells."""
     groups = [group._replace(row="", counts=()) for group in model.groups]
     return replace(model, groups=groups, counters=(), widths=(), frugal=False)
 
 
 def narrow(scope: Scope) -> Model:
-    """A world whose numbers run out again and again."""
+    """Return the model of a scope with cells of one bit, so that they must be widened again and again."""
     made = world(scope)
     return replace(made, widths=[1] * len(made.names))
 
 
 def blind(scope: Scope) -> Model:
-    """A world with a planted fault: its brokers' lives depend on a counter that they did not name."""
+    """Return a model with a planted error: the groups `life` read a counter that they do not name."""
     made = world(scope)
     groups = [group._replace(counts=("kills",)) if group.name == "life" else group for group in made.groups]
     return replace(made, groups=groups)
@@ -142,7 +142,7 @@ def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None
 
 
 def test_packing_anew_does_not_hold_all_states_twice() -> None:
-    """At its worst there are the states as they were and a string of bytes for each, not two tables of integers."""
+    """At most the packed states and one string of bytes per state are in memory, not two tables of integers."""
     search = Search(MODELS["clean_stops cuts"], frozenset({"all of it"}))
     search.run(max_states=30_000)
     tracemalloc.start()
@@ -158,7 +158,8 @@ def test_packing_anew_does_not_hold_all_states_twice() -> None:
 
 
 def tidied(together: bool) -> Model:
-    """Two counters that climb to 3, and a note of whether they are alike, kept at once by a group that reads both."""
+    """Return a model of two counters that rise to 3, and a note whether they are equal, which a group with `at_once`
+    keeps. `together`: True to put all groups into one row."""
 
     def climb(value: int) -> Iterator[Move]:
         if value < 3:

@@ -1,4 +1,4 @@
-"""Transactions: what a log says of them, their coordinator, and every interleaving of two clients."""
+"""Tests of transactions: their state in a log, their coordinator, and every interleaving of two clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ONGOING = Transaction(7, 2, State.ONGOING, (0, 1))
 
 
 def written(*batches: tuple[int, str], high_watermark: int | None = None) -> Log:
-    """A log of (producer, kind), each one record; producer 0 writes outside transactions."""
+    """Return a log of (producer, kind) batches, one record each; producer 0 writes outside transactions."""
     made = Log()
     for producer, kind in batches:
         made = append(
@@ -152,7 +152,8 @@ def test_the_decision_stands_before_the_markers(version: int, epoch: int) -> Non
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_who_asks_again_is_told_again(version: int) -> None:
-    """By the epoch that was decided on; the first protocol cannot tell that from the next transaction's."""
+    """A repeated EndTxn names the epoch of the decision. The first protocol cannot tell it from that of the next
+    transaction."""
     decided, _ = end_transaction(ONGOING._replace(version=version), 2, commit=True)
     assert end_transaction(decided, 2, commit=True) == (decided, Error.INVALID_TXN_STATE)
     done = marker_written(marker_written(decided, 0), 1)
@@ -170,7 +171,7 @@ def test_who_takes_over_sends_all_markers_again() -> None:
 
 
 def marked(*markers: WriteMarker, then: int = 0) -> Log:
-    """A log with these markers, and then an open transaction in so many records, of epoch 3."""
+    """Return a log with these markers, and then an open transaction of `then` records in epoch 3."""
     made = Log()
     for marker in markers:
         made = append(made, marker_batch(made, 0, marker))
@@ -197,7 +198,7 @@ LAST = WriteMarker(7, 3, commit=False, coordinator_epoch=1, version=2)
     ids=["first", "again", "late", "late, v1", "its own", "older", "older coordinator", "another's"],
 )
 def test_which_markers_a_log_takes(marker: WriteMarker, of: Log, error: Error) -> None:
-    """As ProducerAppendInfo.checkProducerEpoch and checkCoordinatorEpoch of 4.2.0 to 4.3.1."""
+    """Source: ProducerAppendInfo.checkProducerEpoch and checkCoordinatorEpoch of 4.2.0 to 4.3.1."""
     assert check_marker(of, marker, RULES) is error
     before = leading(of, {2: of.end}, partition(isr=(1,)))
     after, messages = step(before, marker, RULES)
@@ -212,7 +213,7 @@ def test_without_its_protections_a_log_takes_any_marker_of_the_epoch() -> None:
 
 
 def findings(rules: Rules, clients: int = 2, in_turn: int = 1, **bounds: int) -> dict[str, int]:
-    """By class the steps of the shortest story. All is looked at."""
+    """Visit all states of a model of transactions; return the steps of the shortest counterexample by class."""
     search = Search(transactions(rules, clients, in_turn, Bounds(**bounds)), frozenset({"nothing"}))
     search.run(max_states=300_000)
     assert search.exhausted
@@ -220,7 +221,7 @@ def findings(rules: Rules, clients: int = 2, in_turn: int = 1, **bounds: int) ->
 
 
 def test_before_kip_890_a_late_record_left_a_transaction_that_nobody_ends() -> None:
-    """And the next transaction of that producer commits it along with its own."""
+    """The next transaction of that producer also commits the late record."""
     assert findings(rules_of("3.5")).keys() == {"hanging", "aborted read"}
 
 
@@ -232,12 +233,12 @@ def test_each_part_of_kip_890_is_enough_for_that() -> None:
 
 
 OF_THE_FIRST_PROTOCOL = replace(RULES, bump_every_transaction=False)
-"""What a client gets of the newest release that knows nothing of KIP-890's second part, as librdkafka."""
+"""Rules of the newest release for a client without KIP-890's second part, such as librdkafka."""
 
 
 @pytest.mark.parametrize("rules", [rules_of("3.9"), rules_of("4.1"), OF_THE_FIRST_PROTOCOL])
 def test_a_marker_that_comes_again_ends_the_next_transaction(rules: Rules) -> None:
-    """Half of what was committed is gone for who reads at read_committed, or what was aborted is there."""
+    """Readers at read_committed then lack half of a committed transaction, or get an aborted one."""
     assert findings(rules, clients=1, in_turn=2, repeats=1).keys() == {"early read", "aborted read", "torn"}
 
 
@@ -246,7 +247,8 @@ def test_strict_markers_are_enough_for_that() -> None:
 
 
 def test_an_old_coordinator_does_harm_where_an_epoch_lasts() -> None:
-    """It says of a transaction what it was: that a partition takes part, that it is committed."""
+    """The old coordinator answers from its outdated memory that a partition takes part, or that a transaction is
+    committed."""
     found = findings(OF_THE_FIRST_PROTOCOL, clients=1, in_turn=2, moves=1)
     assert found.keys() == {"hanging", "early read", "torn", "aborted read"}
     assert not findings(RULES, clients=1, in_turn=2, moves=1)

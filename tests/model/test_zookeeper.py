@@ -1,4 +1,4 @@
-"""ZooKeeper: the race for the controller's place, the zombie controller, watches that fire once."""
+"""Tests of ZooKeeper mode: controller election, the zombie controller, watches that fire once."""
 
 from __future__ import annotations
 

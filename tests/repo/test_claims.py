@@ -1,4 +1,4 @@
-"""The sentences of docs/claims.md and those of experiments/claims are the same, and each is answered once."""
+"""Test that docs/claims.md and experiments/claims have the same claims, each with one answer."""
 
 from __future__ import annotations
 

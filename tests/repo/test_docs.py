@@ -1,4 +1,4 @@
-"""The documentation keeps its word: links, commands, experiments and workflows are right, generated pages are new."""
+"""Tests of the documentation: links, commands, experiments and workflows are right, generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGES = [
     *sorted(ROOT.glob("reference_impl/*/README.md")),
 ]
 QUICK = {"validate", "plan", "predict", "explore", "schema", "list", "--version"}
-"""Commands that need neither Java nor a network nor a run."""
+"""Commands that need neither Java, nor a network, nor a run."""
 FEW_STATES = 1_000
 BAD = """\
 # A page
@@ -103,7 +103,7 @@ def test_a_page_is_right(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
-    """Each check, against an error that was planted for it."""
+    """Each check must find an error that was planted for it."""
     path = tmp_path / "bad.md"
     path.write_text(BAD, "utf-8")
     (tmp_path / "bad.py").touch()
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
 def test_a_command_that_needs_no_cluster_runs(
     page: Page, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a reader would type it, in a folder with the catalogue and what the page says to save."""
+    """The command runs in a folder with the catalogue and the files that the page tells a reader to save."""
     for name, text in page.files().items():
         (tmp_path / name).write_text(text, "utf-8")
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
@@ -165,7 +165,7 @@ def test_the_table_of_witnesses_names_every_fault_once() -> None:
 
 
 def _rows(page: str, heading: str) -> set[str]:
-    """The first cells of the first table below a heading."""
+    """Return the words in the first cells of the first table below a heading."""
     text = (ROOT / page).read_text("utf-8").split(f"\n{heading}\n")[1]
     cells = re.findall(r"^\|([^|]*)\|", text.split("\n## ")[0], re.M)
     return {name for cell in cells[2:] for name in re.findall(r"[\w-]+", cell)}
@@ -192,7 +192,7 @@ def test_the_kind_of_fault_that_is_shown_is_one() -> None:
 
 
 def test_the_layers_are_those_that_are_held() -> None:
-    """The page's row of layers, and the contract of import-linter."""
+    """The page's row of layers must equal the contract of import-linter."""
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
     ][0]
@@ -202,7 +202,8 @@ def test_the_layers_are_those_that_are_held() -> None:
 
 
 def _wrong_with_a_question(section: str) -> list[str]:
-    """What lacks in an answer of docs/questions.md: file, command, quantity, and parts of the report that there are."""
+    """Return what an answer of docs/questions.md lacks: file, command, quantity, or parts of the report that do not
+    exist."""
     heads = "".join(path.read_text("utf-8") for path in (ROOT / "reports").rglob("*.html.j2"))
     quantity = section.partition("**Quantity**:")[2].partition("**Read**:")[0]
     read = section.partition("**Read**:")[2]

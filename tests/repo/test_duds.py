@@ -1,4 +1,4 @@
-"""Every kind of fault has a dud on real brokers, so that its witness is known to see one; or a reason why not."""
+"""Test that every kind of fault has a dud on real brokers, or a reason why not: its witness must not confirm a dud."""
 
 from __future__ import annotations
 

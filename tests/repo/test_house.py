@@ -1,4 +1,4 @@
-"""The shape of the house: layers, light imports, one place that prints, no paths of a machine."""
+"""Tests of the code's structure: layers, light imports, one module that prints, no paths of a machine."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_layers() -> None:
     "program", ["import ackproof", "from ackproof.cli.main import main_code; main_code(['--help'])"]
 )
 def test_light_imports(program: str) -> None:
-    """`import ackproof` and `ackproof --help` load nothing heavy."""
+    """`import ackproof` and `ackproof --help` must not load the libraries in `HEAVY`."""
     check = f"{program}\nimport sys\nsys.stderr.write(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
 
 def test_plans_are_light() -> None:
-    """Reading an experiment, with every kind of fault, loads nothing that only a run needs."""
+    """Reading an experiment, with every kind of fault, must not load a library that only a run needs."""
     heavy = ("confluent_kafka", "kafka", "docker", "kazoo", "psutil", "pyarrow", "numpy")
     program = "import ackproof.plan\nfrom ackproof.faults.registry import fault_kinds\nassert fault_kinds()"
     check = f"{program}\nimport sys\nsys.stderr.write(' '.join(m for m in {heavy!r} if m in sys.modules))"
@@ -49,7 +49,7 @@ def _tracked() -> list[Path]:
 
 
 def test_no_paths_of_a_machine() -> None:
-    """Nothing committed names a folder of the machine it was written on."""
+    """No committed file may name a folder of the machine on which it was written."""
     suspicious = re.compile(r"/(?:root|home/(?!bin)[a-z]+|work|Users/[A-Za-z]+)/")
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
@@ -65,7 +65,6 @@ def test_no_paths_of_a_machine() -> None:
 
 
 def test_files_are_small_enough_to_read() -> None:
-    """A Python file that passes 400 lines asks to be split by meaning."""
     long = {
         str(path.relative_to(ROOT)): lines
         for path in _tracked()

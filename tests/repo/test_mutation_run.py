@@ -1,4 +1,5 @@
-"""The mutation run: what its rooms name is there, and one module of the reference whose every change is noticed."""
+"""Tests of the mutation run: the modules and tests that `tools/mutation` lists exist, and it finds no survivor in one
+module."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def test_fates_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.nightly
 def test_a_module_whose_every_change_is_noticed(tmp_path: Path) -> None:
-    """That they fail of the change alone, mutmut sees itself: all must pass without one."""
+    """mutmut itself checks that all tests pass without a change."""
     words = [sys.executable, "-m", "tools.mutation.mutate", "reference", "--only", "metadata.py"]
     done = subprocess.run(
         [*words, "--folder", tmp_path, "--jobs", "2"], cwd=ROOT, capture_output=True, text=True, check=False

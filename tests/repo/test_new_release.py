@@ -1,4 +1,4 @@
-"""The tool that makes a release a known one: its lock is what Maven gives, its row keeps the others."""
+"""Tests of the tool that adds a release: its lock has Maven's jars, and the other rows stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook may rely on: these names and signatures, whatever was imported before."""
+"""Tests of the public names and signatures of `ackproof`, which must not depend on earlier imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packages are typed throughout. Beside the tests rather than before them: it is the longest of the checks."""
+"""Test that mypy accepts all packages. It runs with the other tests, because it takes longest of all checks."""
 
 from __future__ import annotations
 

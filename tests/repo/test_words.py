@@ -1,7 +1,7 @@
-"""The words of the product: field terms, verb phrases, docstrings with a subject. Words that were removed stay away.
+"""Tests of the words in the product: field terms, verb phrases, docstrings with a subject. Removed words must stay
+away.
 
-A limit is the number of hits that are left. Lower it when you remove some; it is never raised.
-"""
+A limit is the number of remaining hits. Lower it when you remove some; it is never raised."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NAMES = frozenset(
         *("before", "one"),
     ]
 )
-"""Participles and prepositions: they do not say what a class is or what a function does."""
+"""Refused names: participles and prepositions do not say what a class is or what a function does."""
 ELLIPTIC = re.compile(
     r"(What|Who|Whom|Whose|How|Where|Of|As|Whether|Which|By|In|On|At|For|From|To|With|Behind|Beside)\b"
 )
@@ -91,7 +91,7 @@ def _pages() -> Iterator[tuple[Path, str]]:
 
 
 def _hits() -> Iterator[tuple[str, str]]:
-    """Yield each hit as its kind and its place."""
+    """Yield (kind of the hit, its place) for each forbidden word, name or long sentence."""
     for path, text in _sources():
         where = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(text)):

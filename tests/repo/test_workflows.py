@@ -1,4 +1,4 @@
-"""The workflows of GitHub are right as far as actionlint can tell, and do what the Makefile does."""
+"""Tests that actionlint accepts the workflows of GitHub, and that these run the Makefile's commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_the_workflows_of_the_page_fit_the_action(tmp_path: Path) -> None:
-    """actionlint holds what they give the action against `action.yml`, where that is a part of the repository."""
+    """actionlint compares a workflow's inputs with `action.yml` only if the action is in the same repository."""
     workflows = tmp_path / ".github" / "workflows"
     for folder in (tmp_path / ".git", workflows):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Waiting for a run in a process of its own to come to some point, which on a starved machine takes minutes."""
+"""Waits until a run in a process of its own has come to some point, which takes minutes on a busy machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ackproof.base.wait import wait_until
 T = TypeVar("T")
 
 BEGINS_WITHIN_S = 300.0
-"""No bar: one that takes 10 s alone took 80 s beside twenty busy loops on two cores."""
+"""Longest wait in seconds: a run that takes 10 s alone took 80 s next to twenty busy loops on two cores."""
 
 
 def await_run(
@@ -21,7 +21,8 @@ def await_run(
     *,
     logs: Callable[[], str] | None = None,
 ) -> T:
-    """What `look` sees of it, once that is true and it runs on. Raises AssertionError, with its words, if it ended."""
+    """Return what `look` returns, once that is true and while the process runs. Raises AssertionError with the
+    process's output if it has ended. `what`: the awaited state in words."""
 
     def seen() -> T | None:
         found = look()

@@ -1,4 +1,4 @@
-"""A jar of class files that have methods and no code, for what reads class files."""
+"""Makes a jar of class files with methods but without code, for tests of class-file readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def write_class_jar(path: Path, classes: Mapping[str, Sequence[tuple[str, str]]]
 
 
 def _class_file(methods: Sequence[tuple[str, str]]) -> bytes:
-    """Constants of every length, an interface and a field with an attribute, which a reader must pass over."""
+    """Return a class file with these methods, and with constants of every length, an interface and a field, which a
+    reader must skip."""
     texts = ["aField", "I", "Attribute", *(text for method in methods for text in method)]
     # a long and a double take two places each
     pool = struct.pack(">BqBdBiBH", 5, 1, 6, 1.0, 3, 7, 7, 7) + struct.pack(">BHHBBH", 12, 1, 1, 15, 6, 1)

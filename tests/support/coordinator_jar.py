@@ -1,7 +1,6 @@
-"""A jar with the schemas of the group coordinator's records, cut down to what tests write, and such records.
+"""Makes a jar with the schemas of the group coordinator's records, reduced to what tests use, and such records.
 
-The layouts are those of Kafka 3.9 (a key's kind is its version) and 4.x (it is its API key).
-"""
+The layouts are those of Kafka 3.9 (the kind of a key is its version) and 4.x (it is the API key)."""
 
 from __future__ import annotations
 
@@ -99,7 +98,7 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
 
 
 def jar(folder: Path, version: str = "4.4.0", values: Mapping[str, Mapping[str, Any]] = VALUES) -> Path:
-    """A jar of this release, its schemas with the comments that Kafka's have."""
+    """Write the jar of a release into a folder, with comments in its schemas as Kafka's have; return its path."""
     path = folder / f"kafka-group-coordinator-{version}.jar"
     old = version.startswith("3.")
     with zipfile.ZipFile(path, "w") as file:
@@ -125,7 +124,7 @@ def text(value: str) -> bytes:
 
 
 def compact(value: bytes) -> bytes:
-    """Bytes or a string in the flexible encoding."""
+    """Return bytes in the flexible encoding of Kafka's protocol: a length + 1, then the bytes (at most 126)."""
     assert len(value) < 127
     return bytes([len(value) + 1]) + value
 
@@ -158,7 +157,7 @@ def classic_group(generation: int, members: Sequence[str] = ()) -> bytes:
 
 
 def consumer_group(epoch: int) -> bytes:
-    """With a tagged field of a newer release."""
+    """Return the value of a consumer group's record, with a tagged field of a newer release."""
     return struct.pack(">hi", 0, epoch) + b"\x01\x05\x02\xff\xff"
 
 
@@ -167,7 +166,8 @@ def member(
     assigned: Sequence[tuple[uuid.UUID, Mapping[int, int | None]]],
     revoked: Sequence[tuple[uuid.UUID, Mapping[int, int | None]]] = (),
 ) -> bytes:
-    """Partitions of each topic, with the epoch of their assignment; None: a release that does not write it."""
+    """Return the value of a member's current assignment. `assigned`, `revoked`: by topic id, the epoch of each
+    partition's assignment; None: a release that does not write it."""
 
     def topics(rows: Sequence[tuple[uuid.UUID, Mapping[int, int | None]]]) -> bytes:
         found = bytes([len(rows) + 1])

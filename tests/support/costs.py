@@ -1,8 +1,7 @@
-"""What the tests cost, file by file (`--costs`): processor of the worker and of the children that ended meanwhile.
+"""Measures the CPU time of the tests by file (`--costs`): of the worker, and of its children that ended meanwhile.
 
-Seconds on the clock say little where several workers share the processors; seconds of processor add up to what `make
-test` takes at least. Containers are nobody's children and do not count.
-"""
+Wall time says little if several workers share the cores; CPU time adds up to the least that `make test` can take.
+Containers are no children of the worker, and do not count."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from typing import NamedTuple
 import pytest
 
 KEY = "costs"
-"""Under it a worker tells its files and their costs."""
+"""Key under which a worker reports its files and their costs."""
 MOST = 30
-"""So many files are told."""
+"""Number of files in the report."""
 
 
 class Cost(NamedTuple):
-    """Of one file: how many tests, seconds of processor, seconds on the clock."""
+    """Cost of the tests of one file: their number, CPU seconds and wall seconds."""
 
     tests: int = 0
     cpu: float = 0.0
@@ -31,7 +30,7 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """A plugin: in a worker it counts, in xdist's controller it takes over what the workers counted."""
+    """Plugin of pytest: a worker measures, and xdist's controller collects the workers' measurements."""
 
     def __init__(self) -> None:
         self.files: dict[str, Cost] = {}
@@ -63,7 +62,7 @@ class Costs:
             terminalreporter.write_line(line)
 
     def lines(self) -> Iterator[str]:
-        """The dearest files, and what each folder comes to."""
+        """Yield a line for each of the most expensive files, then one for each folder."""
         folders: dict[str, Cost] = {}
         for file, cost in self.files.items():
             folder = "/".join(file.split("/")[:2]) + "/"
@@ -79,5 +78,5 @@ def _line(one: tuple[str, Cost]) -> str:
 
 
 def _used() -> float:
-    """Seconds of processor of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its children that have ended."""
     return sum(os.times()[:4])

@@ -1,7 +1,6 @@
-"""Numbers that are derived, each with a check against a second, plain count, and mistakes that the check must find.
+"""Checks of derived numbers against a second, plain computation, and planted mistakes that each check must find.
 
-A check calls what it holds through its module or class: there a mistake is planted in its place.
-"""
+A check calls the code under test through its module or class, so that a mistake can be planted there."""
 
 from __future__ import annotations
 
@@ -15,11 +14,12 @@ Check = Callable[[], None]
 QUICK: Final = settings(
     max_examples=200, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
-"""A mistake must be noticed each time, by the same examples, which need be neither small nor kept."""
+"""Settings of hypothesis: the same examples each time, neither shrunk nor stored, so that a mistake is always
+noticed."""
 
 
 class Mistake(NamedTuple):
-    """`wrong` makes a mistaken function of the right one, which is `owner.name`."""
+    """A planted mistake: `wrong` returns a wrong function for the right one, `owner.name`."""
 
     owner: object
     name: str
@@ -27,7 +27,7 @@ class Mistake(NamedTuple):
 
 
 class Numbers:
-    """The numbers of one file of tests."""
+    """The checks and mistakes of one test module, by name."""
 
     def __init__(self) -> None:
         self.checks: dict[str, Check] = {}
@@ -36,7 +36,8 @@ class Numbers:
     def derived(
         self, name: str, **mistakes: tuple[object, str, Callable[[Any], Any]]
     ) -> Callable[[Check], Check]:
-        """Remember the check of a number, with its mistakes by their names."""
+        """Return a decorator that registers a check under `name`. `mistakes`: the fields of a `Mistake`, by its
+        name."""
 
         def remember(check: Check) -> Check:
             self.checks[name] = check
@@ -46,7 +47,7 @@ class Numbers:
         return remember
 
     def is_noticed(self, name: str, what: str, patch: pytest.MonkeyPatch) -> bool:
-        """Plant a mistake, and return True if the check of its number fails."""
+        """Plant the mistake `what` of the check `name`, and return True if that check fails."""
         owner, attribute, wrong = self.mistakes[name, what]
         patch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
         try:

@@ -1,4 +1,4 @@
-"""Searching small scopes of the reference implementation, and the stories that are found in them."""
+"""Searches small scopes of the reference implementation, for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ackproof_reference.explore.world import world
 
 
 class Explorer:
-    """Searches scopes to the end, or to what is wanted."""
+    """Function that searches a scope to its end, or until the wanted classes are found."""
 
     def __call__(self, scope: Scope, *wanted: str, max_states: int = 400_000) -> Search:
         search = Search(world(scope), frozenset(wanted) or frozenset({"whatever there is"}))
@@ -16,7 +16,8 @@ class Explorer:
         return search
 
     def finds_nothing(self, scope: Scope, *kinds: str, max_states: int = 1_500_000) -> int:
-        """Exhausts a scope; nothing of these classes (default: nothing at all) is in it. The number of states."""
+        """Visit all states of a scope; assert that none of these classes (default: no class) is found. Return the
+        number of states."""
         search = self(scope, max_states=max_states)
         assert search.exhausted, f"{len(search.seen)} states were not all"
         found = {
@@ -26,7 +27,7 @@ class Explorer:
         return len(search.seen)
 
     def finds(self, scope: Scope, kind: str) -> list[str]:
-        """The shortest story of a finding."""
+        """Assert that a class is found in the scope; return its shortest counterexample as lines."""
         search = self(scope, kind)
         assert kind in search.findings, (
             f"no {kind!r} among {len(search.seen)} states; found {search.findings}"

@@ -1,4 +1,4 @@
-"""A mesh of links that is made up, and the nodes at their ends."""
+"""A fake mesh of links, with the nodes at their ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class FakeNode:
 
 @dataclass
 class FakeMesh:
-    """Does as it is told; `astray` does nothing to these links, `stuck` never mends these."""
+    """Fake mesh. It obeys every order, except: effects on the links `astray` do nothing, and the links `stuck` are
+    never healed."""
 
     every: frozenset[Link]
     astray: set[Link] = field(default_factory=set)
@@ -61,9 +62,9 @@ class FakeMesh:
     laid: dict[Link, dict[str, Effect]] = field(default_factory=dict)
     broken: set[Link] = field(default_factory=set)
     came: dict[Link, int] = field(default_factory=dict)
-    """Bytes that came back over a link so far."""
+    """By link: bytes that came back over it so far."""
     held_up: list[float] = field(default_factory=list)
-    """So many seconds more for each of the next probes: the machine is busy, or its packets were lost."""
+    """Seconds by which each of the next probes is late, as on a busy machine."""
 
     def links(self) -> frozenset[Link]:
         return self.every
@@ -118,7 +119,7 @@ class FakeMesh:
 
 @dataclass
 class Ground:
-    """Brokers 1, 2, 3 of which 1 leads t/0, and controller 101."""
+    """Fake cluster of brokers 1, 2 and 3 (1 leads t/0) and controller 101, with its mesh."""
 
     nodes: dict[int, FakeNode] = field(
         default_factory=lambda: {

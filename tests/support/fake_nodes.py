@@ -1,4 +1,4 @@
-"""Nodes that are made up, for tests of what is done to nodes."""
+"""Fake nodes and clusters, for tests of faults of nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_node import OnThisMachine
 
 @dataclass
 class FakeNode(OnThisMachine):
-    """A node that does as it is told, unless `deaf`."""
+    """Fake node that does what it is asked to, unless it is `deaf`. `told`: the requests so far."""
 
     id: int
     deaf: bool = False
@@ -58,7 +58,7 @@ class FakeNode(OnThisMachine):
 
 @dataclass
 class FakeCluster:
-    """Nodes by number."""
+    """Fake cluster: its nodes by id."""
 
     nodes: dict[int, FakeNode]
 

@@ -1,8 +1,7 @@
-"""What `docs/faults.md` says of each kind, from the registry: `python tests/support/fault_page.py` writes it.
+"""Generates the reference part of `docs/faults.md` from the registry of faults: `python tests/support/fault_page.py`.
 
-What stands above the mark is written by hand; all below it is generated, and `tests/repo/test_docs.py` holds both to
-the registry.
-"""
+The part above the mark is written by hand, everything below is generated. `tests/repo/test_docs.py` compares the page
+with the registry."""
 
 from __future__ import annotations
 
@@ -66,12 +65,12 @@ _NAMES = {
 
 
 def family_of(kind: type[FaultSpec]) -> str:
-    """The folder of a kind, below `ackproof.faults`."""
+    """Return the name of a kind's folder below `ackproof.faults`."""
     return kind.__module__.split(".")[2]
 
 
 def reference() -> str:
-    """All kinds, family by family."""
+    """Return the generated part of the page: all kinds, family by family."""
     families: dict[str, list[type[FaultSpec]]] = {name: [] for name in _TITLES}
     for kind in fault_kinds().values():
         families.setdefault(family_of(kind), []).append(kind)
@@ -88,7 +87,7 @@ def reference() -> str:
 
 
 def _apis() -> str:
-    """Every API that a fault of requests may name, and on which connections it is sent."""
+    """Return the table of the APIs that a fault of requests may name, and of the connections that carry them."""
     rows = [
         f"| `{api.name}` | {', '.join(sorted(api.flows))} | {f'from {api.since} on' if api.since else ''} |"
         for api in APIS.values()
@@ -100,7 +99,7 @@ def _apis() -> str:
 
 
 def page() -> str:
-    """The page as it must be."""
+    """Return the text that `docs/faults.md` must have: its part above the mark, and the generated reference."""
     return PAGE.read_text("utf-8").split(MARK)[0] + MARK + "\n" + reference()
 
 
@@ -141,7 +140,7 @@ def _row(name: str, field: FieldInfo, kind: type[FaultSpec]) -> str:
 
 
 def _takes(name: str, schema: dict[str, JsonValue]) -> tuple[str, str]:
-    """What a field takes, and the unit of its bounds."""
+    """Return in words which values a field accepts, and the unit of its bounds; '' without a unit."""
     options = schema.get("anyOf")
     choices = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else [schema]
     for one in choices:
@@ -175,7 +174,7 @@ def _in_unit(value: object, unit: str) -> str:
 
 
 def _range(field: FieldInfo, unit: str) -> str:
-    """The bounds of a number."""
+    """Return the bounds of a number as text, such as `, ≥ 1, ≤ 30`; '' without bounds."""
     said = []
     for bound in field.metadata:
         if isinstance(bound, Ge):

@@ -1,4 +1,4 @@
-"""A driver of faults on a cluster that is made up, and all that it touches."""
+"""A driver of faults on a fake cluster, and all objects that it uses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fake_nodes import FakeNode
 
 @dataclass
 class FakeGauges:
-    """Quantities that a test sets."""
+    """Fake gauges for triggers; a test sets their values."""
 
     acks: int = 0
     sample: Sample | None = None
@@ -46,7 +46,7 @@ class FakeGauges:
 
 
 def seen(**told: object) -> Sample:
-    """A look at a partition in good order: 9 records, 6 of them committed."""
+    """Return a sample of a healthy partition with 9 records, 6 of them committed. `told`: fields with other values."""
     at: dict[str, object] = {"t_ns": 0, "topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 4}
     at |= {"replicas": (1, 2), "isr": (1, 2), "high_watermark": 6, "last_stable": 6, "log_ends": {1: 9, 2: 9}}
     return Sample(**(at | told))
@@ -60,7 +60,7 @@ def make_batch(first: int, count: int = 5, records: bytes = b"r" * 40) -> bytes:
 
 
 def wait_shortly(monkeypatch: pytest.MonkeyPatch, within_s: float) -> None:
-    """Shorten all waits of faults, but for the time that another fault takes to heal."""
+    """Shorten all waits of faults to `within_s` seconds, except the wait for the healing of another fault."""
 
     def shortly(look: Any, **words: Any) -> Any:
         most = words["timeout_s"] if words["timeout_s"] == FREE_WITHIN_S else within_s
@@ -83,7 +83,8 @@ def make(
 
 
 def expect(step: Callable[[], str], believed: object, words: str, why: str) -> None:
-    """Call a step that is believed and returns these words, or that is not for this reason."""
+    """Call a step. If it must be confirmed (`believed`), assert that its text has these `words`; else that it raises
+    `FaultNotConfirmed` with the reason `why`."""
     if believed:
         assert words in step()
         return
@@ -93,7 +94,7 @@ def expect(step: Callable[[], str], believed: object, words: str, why: str) -> N
 
 @dataclass
 class Stand:
-    """A driver and all that it touches."""
+    """A driver of faults with the fake nodes, gauges and files that it uses."""
 
     driver: FaultDriver
     nodes: dict[int, FakeNode]

@@ -1,8 +1,7 @@
-"""Which stories are forced on real brokers: one for each protection of the reference implementation, and each setting.
+"""Counterexamples to force on real brokers: one for each protection of the reference implementation, and for settings.
 
-`tools/bench/force_table.py` forces them and makes the table of them. A story is found in the rules of the release on
-which it is forced, with eligible leader replicas where it has them.
-"""
+`tools/bench/force_table.py` forces them and writes their table. A counterexample is searched under the rules of the
+release on which it is forced, with eligible leader replicas if the release has them."""
 
 from __future__ import annotations
 
@@ -21,28 +20,28 @@ from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import PROTECTIONS, Rules, Truncation, rules_of, without
 
 MOST = 6_000_000
-"""States after which a search is given up."""
+"""Limit of distinct states of a search."""
 
 IDEMPOTENCE_OFF = "enable.idempotence=false"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A story to be forced. `scope`: its rules are those of the release; of these here the minimum ISR counts.
+    """A counterexample to force. `named`: the protection or setting that is switched off. `kind`: class of its finding.
 
-    `named`: what it is without, a protection or a setting. `masked`: others stand in for it.
-    """
+    `scope`: its size and minimum ISR; its other rules are replaced by those of the release."""
 
     named: str
     scope: Scope
     kind: str = "lost"
     beside: dict[str, object] = field(default_factory=dict)
-    """What else is otherwise in its rules."""
+    """Further fields of `Rules` that differ from the release's."""
     without_skips: bool = False
-    """Leaders that skip an epoch are left out: Kafka does not notice that, which is a row of its own."""
+    """True to exclude steps in which a leader skips an epoch: Kafka does not notice these, which is a row of its
+    own."""
 
     def story(self, release: str) -> Story | str:
-        """The shortest one in this release's rules, or why there is none."""
+        """Return the shortest counterexample under the rules of a release, or the reason why there is none."""
         there = ELR in features_of(release)
         rules = rules_of(release, elr=there)
         taken = (self.named,) if self.named in PROTECTIONS else ()
@@ -63,10 +62,9 @@ class Row:
 
 
 def _forceable(model: Model, *, skips: bool) -> Model:
-    """The model without steps that no script can do: fetches of a broker that has started and is still fenced.
+    """Return the model without steps that no script can carry out: fetches of a started broker that is still fenced.
 
-    Without `skips` also without leaders that learn at once that they were deposed and elected again.
-    """
+    `skips` False: also without steps in which a leader learns at once that it was deposed and elected again."""
 
     def kept(group: Group) -> Group:
         own = group.moves

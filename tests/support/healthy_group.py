@@ -1,8 +1,7 @@
-"""A healthy run directory with one consumer group, made by hand; `planted_groups` plants classes in it.
+"""Makes a healthy run directory with one consumer group; `planted_groups` plants anomaly classes in it.
 
 Each partition has `records` records at offsets 0, 1, …. Partition p belongs to member p % members, which processes it
-in batches and commits each.
-"""
+in batches and commits after each."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ from written_group import LOG_PARTITION, MS, START, TOPIC, WALL_MS, write_group
 
 
 class Table:
-    """A table whose rows can be added, changed and taken out. `columns`: the healthy rows."""
+    """A table of a ledger whose rows can be added (`extra`), changed and removed (`there`). `columns`: the healthy
+    rows."""
 
     def __init__(self, schema: pa.Schema, columns: dict[str, Any], length: int) -> None:
         self.schema = schema
@@ -45,14 +45,14 @@ class Table:
         self.extra: list[dict[str, Any]] = []
 
     def row(self, at: int) -> dict[str, Any]:
-        """Return a copy of a healthy row."""
+        """Return a copy of the healthy row with index `at`, by name of the column."""
         return {
             name: value if isinstance(value, str | bool) else value[at].item()
             for name, value in self.columns.items()
         }
 
     def find(self, **values: Any) -> np.ndarray:
-        """Return the numbers of the healthy rows with these values."""
+        """Return the indices of the healthy rows with these values."""
         found = self.there.copy()
         for name, value in values.items():
             found &= self.columns[name] == value
@@ -74,10 +74,10 @@ class Table:
 
 @dataclass
 class HealthyGroup:
-    """What the run directory will hold; `write` writes it. Change the attributes before."""
+    """Content of a healthy run directory. Change the attributes, then call `write`."""
 
     records: int = 200
-    """Records of each partition."""
+    """Number of records of each partition."""
     partitions: int = 4
     members: int = 2
     group: str = "billing"
@@ -89,17 +89,17 @@ class HealthyGroup:
     batch: int = 10
     producers: int = 2
     transactional: bool = False
-    """The producers use transactions; all of them are committed."""
+    """True if the producers use transactions, all of which are committed."""
     spec: str = ""
-    """Further fields of the group, in YAML."""
+    """Further fields of the group in the experiment, as YAML."""
     committed: dict[int, int] = field(init=False)
-    """Committed offset at rest by partition."""
+    """By partition: the committed offset at the end of the run."""
     whole: bool = True
-    """The replicas' logs of `__consumer_offsets` are whole histories."""
+    """True if the replicas' logs of `__consumer_offsets` have all records since their creation."""
     problem: str = ""
-    """Why the output could not be read whole."""
+    """Reason why the output could not be read completely; '' if it could."""
     unanswered: str = ""
-    """Why OffsetFetch had no answer."""
+    """Reason why OffsetFetch had no answer; '' if it had."""
 
     def __post_init__(self) -> None:
         self.output = self.output or self.commit == "transaction"
@@ -110,12 +110,12 @@ class HealthyGroup:
         self.producer = offset % self.producers
         self.seq = offset // self.producers * self.partitions + partition
         self.generation = self.members
-        """Generation of all members, and epoch of each."""
+        """Generation of the group, which every member has; with KIP-848 its group epoch."""
         number = offset // self.batch
         delivered = START + number * (self.batch + 2) * MS
         processed = delivered + (offset % self.batch + 1) * MS
         own = -(-self.partitions // self.members)
-        """Most partitions of a member."""
+        """Greatest number of partitions that a member has."""
         self.deliveries = Table(
             DELIVERIES,
             {
@@ -135,7 +135,7 @@ class HealthyGroup:
             },
             count,
         )
-        """Row p * records + o is that of record o of partition p."""
+        """Row p * records + o is the delivery of record o of partition p."""
         self._make_commits(own)
         self._make_membership()
         self._make_log()
@@ -160,7 +160,7 @@ class HealthyGroup:
             },
             count,
         )
-        """The final read; as the one at read_committed too, if the producers use transactions."""
+        """Rows of the final read. If the producers use transactions, the read at read_committed has the same rows."""
         self.copies = (
             Table(
                 OUTPUT,
@@ -170,7 +170,7 @@ class HealthyGroup:
             if self.output
             else Table(OUTPUT, dict.fromkeys(OUTPUT.names, 0), 0)
         )
-        """The output, row by row as the input."""
+        """Rows of the output, in the order of the input; none without an output."""
 
     def _make_commits(self, own: int) -> None:
         batches = -(-self.records // self.batch)
@@ -213,7 +213,8 @@ class HealthyGroup:
             self.member_event(MembershipEvent.CLOSED, member, -1, end + MS)
 
     def member_event(self, event: str, member: int, partition: int, t_ns: int, **other: Any) -> None:
-        """Add a row to the membership ledger: from_offset and offset -1, of the group's generation unless said."""
+        """Add a row to the membership ledger. `other`: further columns; by default both offsets are -1, and the
+        generation is the group's."""
         self.membership.extra.append(
             {
                 "group": self.group,
@@ -262,7 +263,8 @@ class HealthyGroup:
             },
             count,
         )
-        """The log of each replica, in order; `write` gives each its node. Odd offsets are free."""
+        """Records in the log of `__consumer_offsets`, in order; `write` writes them for each replica. Odd offsets are
+        free for tests."""
         for epoch in range(1, self.generation + 1):
             self.log_record(4 * epoch, OffsetsRecord.GROUP, epoch=epoch)
         if self.protocol == "consumer":
@@ -307,9 +309,10 @@ class HealthyGroup:
 
     @property
     def over_ns(self) -> int:
-        """A time after the last commit and before the last revocation."""
+        """Time in ns after the last commit and before the last revocation."""
         return START + self.batches * (self.batch + 2) * MS + MS
 
     def write(self, folder: Path, **options: Any) -> CaseDir:
-        """Write the run directory, without what is prepared before the audit. `options`: of Parquet's writer."""
+        """Write the run directory, without the files that are prepared before the audit. `options`: arguments of
+        Parquet's writer."""
         return write_group(self, folder, **options)

@@ -1,4 +1,4 @@
-"""Who holds which block of loopback addresses."""
+"""Finds the holders of leased blocks of loopback addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ackproof.rundir.registry import state_directory
 
 
 def lease_holders(state: Path | None = None) -> dict[int, str]:
-    """Return who has locked each block that is leased now."""
+    """Return the holder of each block that is leased now, by number of the block. `state`: state directory, None for
+    the default."""
     found: dict[int, str] = {}
     for file in ((state or state_directory()) / "leases").glob("*.lock"):
         with file.open() as lock:

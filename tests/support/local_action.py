@@ -1,8 +1,7 @@
 """A small local runner of `action.yml`: its inputs, expressions, conditions and environment files, without GitHub.
 
-`run` steps run in bash as GitHub runs them. `uses` steps are recorded with what they were given; a test says what they
-put out. An expression, an input or a step that is not there raises `ValueError`: a typo is no empty text here.
-"""
+`run` steps run in bash as on GitHub. `uses` steps are only recorded with their inputs; a test sets their outputs. An
+expression, input or step that does not exist raises ValueError, whereas GitHub would use an empty text."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ Contexts = dict[str, str]
 
 
 def document(action: Path) -> dict[str, Any]:
-    """`action.yml` of a folder."""
+    """Return the content of `action.yml` in a folder."""
     found: dict[str, Any] = YAML(typ="safe").load((action / "action.yml").read_text("utf-8"))
     return found
 
 
 @dataclass
 class Step:
-    """What became of one step. `code` is None for one that was left out and for one that `uses` an action."""
+    """Result of one step. `code`: its exit code; None for a step that was skipped, or that `uses` an action."""
 
     name: str
     uses: str = ""
@@ -41,13 +40,13 @@ class Step:
 
     @property
     def commands(self) -> list[str]:
-        """Workflow commands such as `::error …`."""
+        """Workflow commands in the step's output, such as `::error …`."""
         return [line for line in self.log.splitlines() if re.match(r"::[a-z-]+[ :]", line)]
 
 
 @dataclass
 class Job:
-    """What a run of the action came to."""
+    """Result of a run of the action. `steps`: by id. `code`: its exit code."""
 
     steps: dict[str, Step]
     outputs: dict[str, str]
@@ -57,7 +56,7 @@ class Job:
 
 @dataclass
 class LocalAction:
-    """An action in the folder `path`. `used`: outputs of the steps that use an action, by the step's id."""
+    """The action in the folder `path`. `used`: outputs of the steps that use an action, by the step's id."""
 
     path: Path
     workspace: Path
@@ -67,7 +66,7 @@ class LocalAction:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, **given: str) -> Job:
-        """Run its steps with these inputs (`fail_on` is the input fail-on)."""
+        """Run the steps with these inputs (`fail_on` is the input fail-on); return the result."""
         action = document(self.path)
         contexts = {"runner.os": "Linux", "runner.arch": "X64", "github.action_path": str(self.path)}
         contexts |= {"github.token": "token", "github.event.pull_request.number": "", **self.github}
@@ -124,7 +123,8 @@ class LocalAction:
 
 
 def read_outputs(text: str) -> dict[str, str]:
-    """The file GITHUB_OUTPUT: `name=value`, or `name<<delimiter` and lines up to the delimiter; the last one holds."""
+    """Parse the file GITHUB_OUTPUT: `name=value`, or `name<<delimiter` and lines up to the delimiter. Of several values
+    of a name the last counts."""
     if rest := _OUTPUT.sub("", text):
         raise ValueError(f"GITHUB_OUTPUT: neither name=value nor name<<delimiter: {rest}")
     return {name: plain or lines.removesuffix("\n") for name, plain, _, lines in _OUTPUT.findall(text)}

@@ -1,4 +1,4 @@
-"""What a pretended node has beside what its test is about, to count as a node of this machine (`LocalNode`)."""
+"""Base class of fake nodes: the attributes that a node of this machine (`LocalNode`) must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sampler knows of a partition now, as the triggers of faults ask it."""
+"""Reads from a sampler the present state of a partition, as triggers of faults do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ackproof.quantities.states import LIVE
 
 
 def told_now(sampler: Sampler, state: str, number: int) -> float | None:
-    """A state of partition `number` of `orders`; None: nobody told it within the last second."""
+    """Return the sampled value of `state` (a key of `LIVE`, such as `isr`) for partition `number` of `orders`; None if
+    the newest sample is older than a second."""
     sample = sampler.fresh("orders", number)
     return None if sample is None else LIVE[state](sample)

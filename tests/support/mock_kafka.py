@@ -1,7 +1,6 @@
-"""librdkafka's mock cluster with injected errors, by ctypes on the library that the client package bundles.
+"""librdkafka's mock cluster with injected errors, called by ctypes in the library that the client package bundles.
 
-With it a `Load`: a workload on that cluster, its run directory, and what its ledgers say.
-"""
+Also `Load`: a workload on that cluster, with its run directory and ledgers."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def _library() -> ctypes.CDLL:
 
 
 class MockKafka:
-    """A mock cluster. Keeps at most 5 MB or 100,000 records of a partition."""
+    """A mock cluster. It keeps at most 5 MB or 100,000 records per partition."""
 
     def __init__(self, library: ctypes.CDLL, cluster: int, brokers: int) -> None:
         self._library = library
@@ -84,7 +83,7 @@ class MockKafka:
         self.bootstrap = text.decode()
 
     def move(self, port: int) -> None:
-        """Tell clients that the first broker is at another port."""
+        """Let clients believe that the first broker is at another port."""
         self.bootstrap = f"127.0.0.1:{port}"
         assert self._library.rd_kafka_mock_broker_set_host_port(self._cluster, 1, b"127.0.0.1", port) == 0
 
@@ -92,7 +91,7 @@ class MockKafka:
         assert self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1) == 0
 
     def fail(self, api_key: int, codes: Sequence[int]) -> None:
-        """The next requests of this kind to any broker are answered with these errors."""
+        """Answer the next requests of this API, to any broker, with these error codes."""
         array = (ctypes.c_int * len(codes))(*codes)
         self._library.rd_kafka_mock_push_request_errors_array(self._cluster, api_key, len(codes), array)
 
@@ -115,7 +114,7 @@ class MockKafka:
             assert self._library.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds) == 0
 
     def new_epoch(self, topic: str, partition: int) -> None:
-        """The same leader again, in a later epoch."""
+        """Let the same leader lead again, in a later epoch."""
         assert (
             self._library.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), partition, 1) == 0
         )
@@ -148,13 +147,12 @@ def mock_kafka(brokers: int = 1) -> Iterator[MockKafka]:
 API_VERSIONS: Final = 18
 _NEWEST_VERSIONS: Final = 2
 _REFUSED: Final = struct.pack(">hi", 35, 0)
-"""UNSUPPORTED_VERSION and no API: what a broker answers to an ApiVersions request that is too new for it."""
+"""Answer of a broker to an ApiVersions request that is too new for it: UNSUPPORTED_VERSION, and no API."""
 
 
 class _JavaConnection(socketserver.BaseRequestHandler):
-    """Passes frames on, and answers ApiVersions requests that are too new. The mock cluster's own answer to these is
-    in a format that the Java client takes for a throttle of 20 minutes.
-    """
+    """Forwards frames, and answers ApiVersions requests that are too new. The Java client misreads the mock cluster's
+    own answer to these as a throttle of 20 minutes."""
 
     def handle(self) -> None:
         server = cast(_JavaRelay, self.server)
@@ -189,7 +187,7 @@ class _JavaRelay(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def mock_kafka_for_java() -> Iterator[MockKafka]:
-    """One mock broker to which the Java client can talk."""
+    """Start a mock cluster of one broker, with which the Java client can talk."""
     with mock_kafka() as cluster:
         host, _, port = cluster.bootstrap.rpartition(":")
         with _JavaRelay((host, int(port))) as relay:
@@ -200,12 +198,12 @@ def mock_kafka_for_java() -> Iterator[MockKafka]:
 
 
 RUN_ID: Final = uuid.uuid4().hex[:16]
-"""Processes are found by it: another test process, whose client has the same id, must have another one."""
+"""Run id by which the processes of this test process are found; each test process has another."""
 
 
 @dataclass
 class Load:
-    """A workload on a mock cluster and what it leaves behind."""
+    """A workload on a mock cluster, with its run directory and timeline."""
 
     workload: Workload
     run: CaseDir
@@ -251,7 +249,7 @@ class Load:
 
 @dataclass
 class Loads:
-    """Makes loads, and ends what is left of them."""
+    """Factory of loads, which are stopped at the end of the test."""
 
     folder: Path
     stack: ExitStack = field(default_factory=ExitStack)
@@ -294,7 +292,7 @@ class Loads:
 
 
 def stored(kafka: MockKafka, topics: dict[str, TopicSpec]) -> dict[tuple[str, int, int], bytes]:
-    """Every value in the mock cluster, by (topic, partition, offset); read by a plain client."""
+    """Read all records of the mock cluster with a plain client; return the values by (topic, partition, offset)."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": kafka.bootstrap,

@@ -1,4 +1,4 @@
-"""Cases with one topic, in a line."""
+"""Makes cases with one topic, for tests of the model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def case_of(
     producers: str = "",
     tail: str = "",
 ) -> Case:
-    """The one case of an experiment with one fault (none: no faults); `more` are lines beside it."""
+    """Return the case of an experiment with one fault ('': without faults). `more`: a further line of the fault.
+    `tail`: text after it."""
     faults = (
         "".join([f"faults:\n  - {fault}\n    at: 1s\n", f"    {more}\n" if more else ""]) if fault else ""
     )

@@ -1,8 +1,8 @@
-"""A small run directory made by hand, whose steps Kafka could have made; tests plant lies in it.
+"""Makes a small run directory whose steps Kafka could have taken; tests plant lies in it.
 
-Brokers 1, 2 and 3 hold orders/0. Broker 1 leads epoch 0 and acknowledges offsets 0 to 119; it dies with the last
-twenty of them. Broker 2 leads epoch 1 from offset 100 on and acknowledges 100 to 179; broker 1 comes back and joins.
-"""
+Brokers 1, 2 and 3 have replicas of orders/0. Broker 1 leads epoch 0 and acknowledges offsets 0 to 119; it dies with the
+last twenty of them. Broker 2 leads epoch 1 from offset 100 on and acknowledges 100 to 179; broker 1 comes back and
+joins the ISR."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ workload:
 WALL_MS = 1_700_000_000_000
 MS = 1_000_000
 LOST = range(100, 120)
-"""Sequence numbers of what broker 1 took with it."""
+"""Seqs of the records that only broker 1 had."""
 
 
 @dataclass
 class Ack:
-    """One acknowledged row."""
+    """One acknowledged record. `lost`: the audit found it lost."""
 
     seq: int
     offset: int
     sent_ms: int
     lost: bool = False
     taken_ms: int = 5
-    """Until it was answered."""
+    """Milliseconds from the send to the acknowledgement."""
 
 
 def acks() -> list[Ack]:
-    """What was acknowledged, and what of it the audit found lost."""
+    """Return the acknowledged records of the run; those of `LOST` are lost."""
     first = [Ack(seq, seq, 2000 + 10 * seq, lost=seq in LOST) for seq in range(120)]
     return first + [Ack(seq, seq - 20, 6000 + 10 * (seq - 120)) for seq in range(120, 200)]
 
 
 def broker(offset: int, ms: int, node: int, epoch: int, *, fenced: bool) -> dict[str, Any]:
-    """A broker's registration (the first with its epoch), or that it is fenced or not."""
+    """Return a metadata record by which a broker is fenced or unfenced. `ms`: its time since the run's start."""
     return _record(offset, ms, "broker", node=node, broker_epoch=epoch, fenced=fenced)
 
 
 def registered(offset: int, ms: int, node: int) -> dict[str, Any]:
-    """A new incarnation."""
+    """Return the metadata record of a new incarnation of a broker."""
     return _record(
         offset, ms, "broker-registered", node=node, broker_epoch=offset, incarnation=f"i{offset}", fenced=True
     )
@@ -78,7 +78,8 @@ def registered(offset: int, ms: int, node: int) -> dict[str, Any]:
 def partition(
     offset: int, ms: int, leader: int, epochs: tuple[int, int], isr: list[int], *changed: str
 ) -> dict[str, Any]:
-    """A state of orders/0. `epochs`: of the leader and of the partition."""
+    """Return a metadata record with a state of orders/0. `epochs`: leader epoch and partition epoch. `changed`: fields
+    that changed, default `isr`."""
     return _record(
         offset,
         ms,
@@ -99,7 +100,7 @@ def _record(offset: int, ms: int, kind: str, **what: Any) -> dict[str, Any]:
 
 
 def beginning() -> list[dict[str, Any]]:
-    """Three brokers and the partition."""
+    """Return the first metadata records: registrations of three brokers, and the creation of the partition."""
     found = []
     for node in (1, 2, 3):
         found += [registered(node, 100 * node, node), broker(10 + node, 400 + node, node, node, fenced=False)]
@@ -107,7 +108,7 @@ def beginning() -> list[dict[str, Any]]:
 
 
 def metadata() -> list[dict[str, Any]]:
-    """All of the metadata log."""
+    """Return all metadata records of the run."""
     return [
         *beginning(),
         partition(30, 5000, 2, (1, 1), [2, 3], "isr", "leader"),
@@ -119,7 +120,7 @@ def metadata() -> list[dict[str, Any]]:
 
 
 def sample(ms: int, leader: int, epoch: int, high_watermark: int, **log_ends: int) -> Sample:
-    """A sample; `log_ends` by n1, n2, n3."""
+    """Return a sample of orders/0 at `ms` milliseconds. `log_ends`: log end offsets by n1, n2, n3."""
     return Sample(
         t_ns=ms * MS,
         topic="orders",
@@ -134,7 +135,7 @@ def sample(ms: int, leader: int, epoch: int, high_watermark: int, **log_ends: in
 
 
 def samples() -> list[Sample]:
-    """Four looks at each leader."""
+    """Return the samples of the run: five of each leader's time, and five after broker 1 has come back."""
     return [
         *(sample(2000 + 300 * n, 1, 0, 25 * n, n1=25 * n, n2=25 * n) for n in range(5)),
         *(sample(6000 + 300 * n, 2, 1, 100 + 10 * n, n2=110 + 10 * n, n3=100 + 10 * n) for n in range(5)),
@@ -144,7 +145,7 @@ def samples() -> list[Sample]:
 
 @dataclass
 class ObservedRun:
-    """What the run directory will hold; `conformed` writes it and replays it."""
+    """Content of a run directory; `conformed` writes and replays it."""
 
     acks_setting: str = "1"
     kafka: str = "4.4.0"
@@ -155,16 +156,16 @@ class ObservedRun:
     log: tuple[tuple[int, int, int], ...] = ((0, 99, 0), (100, 179, 1))
     """Batches of every replica: first and last offset, leader epoch."""
     faults: str = ""
-    """YAML of the experiment."""
+    """Faults of the experiment, as YAML."""
     partitions: int = 1
     topic_id: str = ""
     deleted: tuple[Replica, ...] = ()
-    """Logs that wait to be removed."""
+    """Logs of deleted replicas that brokers have not removed yet."""
     stamps: dict[int, int] = field(default_factory=dict)
-    """Timestamps that the final read shows at offsets, in ms since the start."""
+    """By offset: the timestamp that the final read shows, in ms since the start."""
 
     def conformed(self, folder: Path) -> ConformanceFile:
-        """Write it into `folder`, and replay it."""
+        """Write the run directory into `folder`, replay it, and return the result."""
         run, case = CaseDir(folder), self._case(folder)
         self._cluster(run)
         _ledger(run, self.acks)
@@ -229,7 +230,7 @@ class ObservedRun:
 
 
 def event(kind: str, ms: int, **what: Any) -> dict[str, Any]:
-    """An event of the timeline."""
+    """Return an event of the timeline as JSON. `what`: further fields."""
     return {"t_ns": ms * MS, "wall_ns": (WALL_MS + ms) * MS, "kind": kind, **what}
 
 

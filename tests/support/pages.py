@@ -1,9 +1,8 @@
-"""The pages of the documentation, taken apart: blocks of code, commands, links, paths. Each check says what is wrong.
+"""Parses the pages of the documentation: code blocks, commands, links, paths. Each check yields what is wrong.
 
-A page may hold blocks of `yaml` (experiments, and workflows of GitHub; a file name after the word says under which name
-a reader saves it), of `properties` (broker files, likewise), of `console` (lines that begin with `$ ` are commands, a
-`\\` at the end goes on), of `python` and of `json`.
-"""
+A page may have blocks of `yaml` (experiments, and workflows of GitHub) and `properties` (broker files); a file name
+after the word is the name under which a reader saves the block. In blocks of `console`, lines that begin with `$ ` are
+commands, and a `\\` at the end continues a line. Further blocks are `python` and `json`."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from local_action import document
 ROOT = Path(__file__).parents[2]
 _PARSER = MarkdownIt("commonmark").enable("table")
 _OF_THE_READER = {"mine.yaml", "mine/", "client.properties"}
-"""What a page leaves to whoever reads it."""
+"""Files and folders in examples that the reader has, and the page does not define."""
 _PATH = re.compile(
     r"(?:harness|tests|experiments|docs|reference_impl|reports|requirements|\.github)/[\w./*-]*\Z"
 )
@@ -49,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """One page. Nothing is looked up outside of the folder `root`."""
+    """One page. Links and paths are looked up below the folder `root` only."""
 
     path: Path
     root: Path = ROOT
@@ -60,7 +59,6 @@ class Page:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """Its fenced blocks."""
         found = []
         for token in self._tokens:
             if token.type == "fence":
@@ -69,11 +67,11 @@ class Page:
         return found
 
     def of(self, language: str) -> list[Block]:
-        """Those of one language."""
+        """Return the blocks of one language."""
         return [block for block in self.blocks if block.language == language]
 
     def commands(self) -> list[str]:
-        """What a reader is told to type, line by line."""
+        """Return the commands of the page's `console` blocks, one per line of text."""
         lines: list[str] = []
         for block in self.of("console"):
             text = block.text.replace("\\\n", " ")
@@ -81,13 +79,13 @@ class Page:
         return lines
 
     def files(self) -> dict[str, str]:
-        """What a reader is told to save, by name."""
+        """Return the files that a reader is to save, by name; files in other folders are left out."""
         every = [*self.of("yaml"), *self.of("properties")]
         found = {block.name: block.text for block in every if block.name}
         return {name: text for name, text in found.items() if "/" not in name}
 
     def anchors(self) -> set[str]:
-        """Its headings as GitHub names them in links."""
+        """Return the anchors of the page's headings, as GitHub forms them."""
         titles = [
             after.content
             for token, after in zip(self._tokens, self._tokens[1:], strict=False)
@@ -96,14 +94,14 @@ class Page:
         return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
     def links(self) -> list[str]:
-        """Where its links and pictures lead."""
+        """Return the targets of the page's links and images."""
         inside = [child for token in self._tokens for child in token.children or ()]
         found = [str(child.attrs["href"]) for child in inside if child.type == "link_open"]
         found += [str(child.attrs["src"]) for child in inside if child.type == "image"]
         return found + _IMAGE.findall(self.path.read_text("utf-8"))
 
     def code_words(self) -> list[str]:
-        """All `words` in its text."""
+        """Return all text in inline code."""
         return [
             child.content
             for token in self._tokens
@@ -114,7 +112,7 @@ class Page:
     # -- what can be wrong -------------------------------------------------------------------------------------
 
     def broken_links(self) -> Iterator[str]:
-        """Links to a file or heading that is not there."""
+        """Yield each link to a file or heading that does not exist."""
         for link in self.links():
             where, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", where):
@@ -126,13 +124,13 @@ class Page:
                 yield f"{self.path.name}: {link}: no such heading"
 
     def broken_paths(self) -> Iterator[str]:
-        """Paths in its text that lead nowhere."""
+        """Yield each path in inline code that does not exist."""
         for word in self.code_words():
             if _PATH.match(word) and not list(self.root.glob(word.rstrip("/"))):
                 yield f"{self.path.name}: `{word}`: no such path"
 
     def broken_rows(self) -> Iterator[str]:
-        """Modules in a room's table of files that are not in its folder."""
+        """Yield each module in a table of files that is not in the page's folder."""
         for table in _FILES.findall(self.path.read_text("utf-8")):
             for row in table.splitlines():
                 for name in re.findall(r"`([\w/]+?)(?:\.py|/)?`", row.split("|")[1]):
@@ -141,7 +139,8 @@ class Page:
                         yield f"{self.path.name}: `{name}`: no such module"
 
     def broken_experiments(self, folder: Path) -> Iterator[str]:
-        """Experiments that are none, and workflows (with `jobs`) that give our action what it does not take."""
+        """Yield each experiment that does not load, and each workflow (with `jobs`) whose inputs the action does not
+        have. `folder`: for the files of the page."""
         for block in self.of("properties"):
             (folder / block.name).write_text(block.text, "utf-8")
         for block in self.of("yaml"):
@@ -158,7 +157,7 @@ class Page:
                 yield f"{self.path.name}:{block.line}: {error}"
 
     def broken_json(self) -> Iterator[str]:
-        """JSON that is none."""
+        """Yield each block of JSON that does not parse."""
         for block in self.of("json"):
             try:
                 json.loads(block.text)
@@ -166,7 +165,7 @@ class Page:
                 yield f"{self.path.name}:{block.line}: {error}"
 
     def broken_python(self) -> Iterator[str]:
-        """Python that does not compile."""
+        """Yield each block of Python that does not compile."""
         for block in self.of("python"):
             try:
                 compile(textwrap.dedent(block.text), f"{self.path.name}:{block.line}", "exec")
@@ -174,7 +173,7 @@ class Page:
                 yield f"{self.path.name}:{block.line}: {error}"
 
     def broken_commands(self) -> Iterator[str]:
-        """Commands, options and files that are not there."""
+        """Yield each command line with a command, option or file that does not exist."""
         for line in self.commands():
             try:
                 words = shlex.split(line, comments=True)
@@ -232,7 +231,7 @@ def _wrong_in_workflow(text: str) -> Iterator[str]:
 
 
 def _usage(arguments: list[str]) -> str:
-    """What the command's own parser says of these words, '' if it takes them."""
+    """Return the error message of the command's parser for these arguments; '' if it accepts them."""
     command: click.Command = main
     context: click.Context | None = None
     rest = arguments

@@ -1,4 +1,4 @@
-"""Small states of the reference implementation, written as they would be drawn on a board."""
+"""Makes small states of the reference implementation: logs, partitions, leaders and followers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPLICAS = (1, 2, 3)
 
 
 def log(*epochs: int, high_watermark: int = 0, flushed: int = 0) -> Log:
-    """A log with one record per epoch given, in order; record n is the n-th."""
+    """Return a log with one record per given leader epoch, in order; the sequence number of a record is its offset."""
     made = Log()
     for place, epoch in enumerate(epochs):
         made = append(made, Batch(place, epoch, 0, place))
@@ -27,12 +27,12 @@ def partition(
     elr: tuple[int, ...] = (),
     last: int = -1,
 ) -> Partition:
-    """A partition led by `leader` in leader epoch `epoch`, at partition epoch `version`."""
+    """Return a partition led by `leader` in leader epoch `epoch`, with partition epoch `version`."""
     return Partition(replicas, leader, epoch, version, isr, elr, last)
 
 
 def metadata(of: Partition, *, fenced: tuple[int, ...] = (), stopping: tuple[int, ...] = ()) -> Metadata:
-    """The cluster with this partition, all brokers in their first incarnation."""
+    """Return metadata with this partition and all brokers in their first incarnation."""
     return Metadata(of, tuple(Registration(i, 0, i in fenced, i in stopping) for i in REPLICAS))
 
 
@@ -44,7 +44,8 @@ def leading(
     broker: int = 1,
     known: Metadata | None = None,
 ) -> Broker:
-    """A broker that leads since `start` and knows where its followers are."""
+    """Return a broker that leads since offset `start`. `ends`: log end offsets that it knows, by follower. `known`: its
+    metadata."""
     of = of or partition()
     ends = ends or {}
     progress = tuple(Progress(r, ends.get(r, -1), 0 if r in ends else -1) for r in of.replicas if r != broker)
@@ -54,7 +55,7 @@ def leading(
 
 
 def following(held: Log, of: Partition | None = None, broker: int = 2, *, truncating: bool = False) -> Broker:
-    """A broker that follows the leader of a partition."""
+    """Return a broker that follows the leader of a partition."""
     of = of or partition()
     return Broker(
         broker, held, Process(True, 0, metadata(of), Follower(of.leader, of.leader_epoch, truncating))
@@ -64,5 +65,5 @@ def following(held: Log, of: Partition | None = None, broker: int = 2, *, trunca
 def fetch(
     offset: int, last_epoch: int = 0, follower: int = 2, epoch: int = 0, broker_epoch: int = 0
 ) -> Fetch:
-    """A fetch from broker 1."""
+    """Return a fetch by `follower` from broker 1, in leader epoch `epoch`. `last_epoch`: the last epoch in its log."""
     return Fetch(follower, 1, broker_epoch, epoch, offset, last_epoch)

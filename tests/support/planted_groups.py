@@ -1,7 +1,7 @@
-"""A run directory with one consumer group, made by hand: healthy by default, with a function to plant each class.
+"""Makes a run directory with one consumer group: healthy by default, with a method to plant each anomaly class.
 
-`expected` counts what the audit must find. No plant touches another if each gets a batch of records of its own.
-"""
+`expected` has the counts that the audit must find. Plants do not interfere if each gets a batch of records of its
+own."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from written_group import TOPIC
 
 @dataclass
 class PlantedGroups(HealthyGroup):
-    """What the run directory will hold; `write` writes it."""
+    """Content of a run directory with planted findings; `write` writes it. `expected`: number of findings by class."""
 
     expected: Counter[str] = field(default_factory=Counter)
 
     def plant_all(self, blocks: int = 1) -> None:
-        """Each class that the group can have in batches of its own, `blocks` times."""
+        """Plant each class that the group can have, `blocks` times, each in a batch of its own."""
         plants = [plant for name, plant in PLANTS.items() if self.output or "output" not in name] * blocks
         free = random.Random(1).sample(range(1, self.batches - 3), len(plants))
         for plant, batch in zip(plants, free, strict=True):
             plant(self, batch * self.batch)
 
     def plant_undelivered(self, partition: int, offset: int) -> None:
-        """No member processed a record: it was not delivered."""
+        """Plant a record that was not delivered, so no member processed it."""
         self.deliveries.there[partition * self.records + offset] = False
         self.expected["undelivered"] += 1
 
     def plant_reset(self, partition: int, first: int, end: int) -> None:
-        """A member that should have gone on at offset `first` was reset to `end`."""
+        """Plant a reset: a member that should have continued at offset `first` was reset to `end`."""
         at = partition * self.records + np.arange(first, end)
         self.deliveries.there[at] = False
         if self.output:
@@ -49,7 +49,7 @@ class PlantedGroups(HealthyGroup):
         self.expected["skipped-by-reset"] += end - first
 
     def plant_redelivered(self, partition: int, offset: int, times: int = 1) -> None:
-        """A record was delivered and processed `times` times more by its member."""
+        """Plant a record that its member got and processed `times` times more."""
         for number in range(1, times + 1):
             row = self.deliveries.row(partition * self.records + offset)
             later = {name: row[name] + number * 1000 for name in ("delivered_ns", "processed_ns")}
@@ -57,32 +57,33 @@ class PlantedGroups(HealthyGroup):
         self.expected["redelivered"] += times
 
     def plant_torn(self, partition: int, offset: int) -> None:
-        """A record of a transactional group is not in the output."""
+        """Plant a record of a transactional group that is missing in the output."""
         self.copies.there[partition * self.records + offset] = False
         self.expected["torn-output"] += 1
 
     def plant_uncommitted_output(self, partition: int, count: int) -> None:
-        """The group's last commit of a partition is missing, but not the output: `count` records."""
+        """Plant `count` records at the end of a partition that are in the output although the group's last commit is
+        missing."""
         self.committed[partition] = self.records - count
         self.expected["torn-output"] += count
         self.expected["regressed-commit"] += 1
 
     def plant_doubled(self, partition: int, offset: int, times: int = 1) -> None:
-        """The output has a record `times` times more."""
+        """Plant a record that is in the output `times` times more."""
         row = self.copies.row(partition * self.records + offset)
         for _ in range(times):
             self.copies.extra.append({**row, "offset": self.records + len(self.copies.extra)})
         self.expected["doubled-output"] += times
 
     def plant_lost_commit(self, partition: int, batch: int) -> None:
-        """A commit was accepted, and no log has it. It is not the last one of the partition."""
+        """Plant an accepted commit that no log has. It must not be the last one of the partition."""
         at = partition * self.batches + batch
         member, number = (self.commits.columns[name][at] for name in ("member", "number"))
         self.log.there[self.log.find(member=member, number=number)] = False
         self.expected["lost-commit"] += 1
 
     def plant_regressed_log(self, partition: int, batch: int) -> None:
-        """The member committed a lower offset behind the commit of a batch, which was accepted; then it went on."""
+        """Plant an accepted commit of a lower offset after the commit of a batch."""
         at = partition * self.batches + batch
         row = self.commits.row(at)
         number = 10**6 + len(self.commits.extra)
@@ -97,7 +98,7 @@ class PlantedGroups(HealthyGroup):
         self.expected["regressed-commit"] += 1
 
     def plant_regressed_position(self, partition: int, batch: int) -> None:
-        """A member was told a lower offset than the one that was accepted for a batch, and is assigned again."""
+        """Plant a new assignment at which a member gets a lower offset than was accepted for a batch."""
         row = self.commits.row(partition * self.batches + batch)
         when = row["done_ns"] + 1000
         self.member_event(MembershipEvent.REVOKED, row["member"], partition, when)
@@ -108,7 +109,7 @@ class PlantedGroups(HealthyGroup):
         self.expected["regressed-commit"] += 1
 
     def plant_zombie(self, partition: int) -> None:
-        """A member committed with an older generation behind the last one, the same offset as before."""
+        """Plant an accepted commit with an older generation after the last one, at the same offset."""
         row = self.commits.row(partition * self.batches + self.batches - 1)
         number = 10**6 + len(self.commits.extra)
         old = {"generation": 0, "generation_after": 0, "number": number}
@@ -121,12 +122,10 @@ class PlantedGroups(HealthyGroup):
         self.expected["zombie-commit"] += 1
 
     def plant_two_owners(self, partition: int, offset: int) -> None:
-        """Another member is assigned the partition too, processes the record there, and its commit is accepted.
-
-        The record was then processed twice, and is a record of two owners. So are all of the batches of its owner that
-        fall in that time: none but this one if the batch has one record. The other member is assigned 1 µs before the
-        record's processing, and commits 1 µs after it.
-        """
+        """Plant a second owner: another member is assigned the partition too, processes the record, and its commit is
+        accepted. The record is then processed twice, and counts for two owners. So does every other record of the
+        owner's batch while the other member has the partition; in a batch of one record there is none. The other member
+        is assigned 1 µs before the record's processing, and commits 1 µs after it."""
         at = partition * self.records + offset
         row = self.deliveries.row(at)
         other, when = (row["member"] + 1) % self.members, row["processed_ns"]

@@ -1,4 +1,4 @@
-"""Planted runs of consumer groups with what the audit found in them, as the judge reads them."""
+"""Planted runs of consumer groups with the audit's findings, in the form that the judge reads."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def leaders(
     at_ms: int = 0,
     topic: str = "__consumer_offsets",
 ) -> MetadataLog:
-    """Return the metadata log of one partition, by default that of the group's offsets: a leader and its ISR for each
-    epoch.
+    """Return the metadata log of one partition, by default that of the group's offsets. `leaders`: leader and ISR of
+    each epoch.
 
-    `at_ms`: wall time of the first."""
+    `at_ms`: wall-clock time of the first record."""
     records: list[Any] = [
         PartitionChanged(
             offset=at, epoch=1, timestamp_ms=at_ms + at, topic=topic, partition=LOG_PARTITION,
@@ -66,12 +66,12 @@ RESET = ResetOffsets.model_construct(number=1, group="billing", to="earliest", t
 
 @dataclass
 class Run:
-    """A planted run, and what the audit found in it."""
+    """A planted run, with the findings of the audit."""
 
     path: Path
     planted: PlantedGroups
     found: dict[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
-    """Findings by class: (partition, offset)."""
+    """Findings by class, each as (partition, offset)."""
     log: MetadataLog = field(default_factory=lambda: leaders(*QUIET))
     faults: tuple[Any, ...] = ()
     killed: tuple[str, ...] = ()
@@ -137,7 +137,8 @@ def planted_group(**changes: Any) -> PlantedGroups:
 
 
 def ruled(run: Run, anomaly: str) -> tuple[Chance, str]:
-    """Return the ruling on a class, and the sentence of its opinion; '' if it is allowed."""
+    """Return the ruling on a class (IMPOSSIBLE: forbidden), and the sentence of its opinion; '' if the class is
+    allowed."""
     ((name, one),) = judge_class(run.facts(), anomaly)
     texts = [opinion.text for opinion in opinions_on_groups([(name, one)])]
     chance = {True: Chance.IMPOSSIBLE, False: Chance.POSSIBLE, None: Chance.UNKNOWN}[one.forbidden]

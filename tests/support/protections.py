@@ -1,8 +1,7 @@
-"""For each protection of the reference implementation a scope in which it is what saves, and what is found without it.
+"""By protection of the reference implementation: a scope in which it prevents a finding, and the finding without it.
 
-At most three brokers and two records. `tests/model/test_protections.py` asks them,
-`tools/bench/protection_table.py` makes the README's table of them.
-"""
+Scopes have at most three brokers and two records. `tests/model/test_protections.py` searches them, and
+`tools/bench/protection_table.py` makes the README's table of them."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ CASES = {
         "duplicate",
     ),
 }
-"""In two brokers; exhausted in a second or two each."""
+"""Scopes of two brokers, as (scope, class); all states are visited in a second or two each."""
 
 LARGER = {
     "noticed epochs": (Scope(ONE, settled=True, budget=MOVES_2), "invalid ISR"),
@@ -58,23 +57,24 @@ LARGER = {
         "lost",
     ),
 }
-"""In three brokers; to exhaust them takes longer. An invalid ISR is a loss one election later."""
+"""Scopes of three brokers, which take longer. An invalid ISR becomes a loss at the next election."""
 
 LATER = {
     "noticed epochs": (Scope(ONE, settled=True, budget=MOVES_3), "lost"),
 }
-"""The election more that makes a loss of an invalid ISR: millions of states, for the table and the nightly run."""
+"""Scopes with one more election, by which an invalid ISR becomes a loss: millions of states, for the table and the
+night."""
 
 MASKED = {
     "assignment order": Scope(ONE, started_isr=(1, 3, 2), settled=True, victims=(1,), budget=Budget(cuts=1)),
     "unfenced last known leader": Scope(TWO, brokers=2, settled=True, budget=Budget(kills=2)),
     "matched responses": Scope(ONE, brokers=2, budget=Budget(kills=1, cuts=1)),
 }
-"""No loss without these either, though other states are reached: any member of the ISR will do; who is elected while
-fenced leads nobody; an answer that comes late is found out by the next fetch (KIP-595)."""
+"""Protections without which nothing is lost, although other states are reached. Any member of the ISR may be elected. A
+broker that is elected while fenced leads nothing. A late answer is detected by the next fetch (KIP-595)."""
 
 PAIRS = {
     # Before KIP-595 nothing but the matching kept an old leader's batch out of a new leader's log.
     "matched responses": (Scope(EARLY, brokers=2, records=2, settled=True, budget=MOVES_3), "invalid ISR"),
 }
-"""What is masked, in rules that lack what masks it."""
+"""Protections of `MASKED`, with scopes whose rules lack the protection that makes them redundant."""

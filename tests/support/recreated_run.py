@@ -1,9 +1,8 @@
-"""A small run directory in which a topic is deleted and made anew; tests plant lies in it.
+"""Makes a small run directory in which a topic is deleted and created again; tests plant lies in it.
 
-Broker 1 leads the first orders/0 and acknowledges offsets 0 to 124: the last five while it has not heard of the
-deletion yet, which the controllers wrote down at 4.000 s. At 4.200 s the topic is made anew; broker 2 leads it and
-acknowledges 0 to 79, from 4.300 s on. Broker 1 still has its old log, which waits to be removed.
-"""
+Broker 1 leads the first orders/0 and acknowledges offsets 0 to 124; the last five after the deletion at 4.000 s, of
+which it does not know yet. At 4.200 s the topic is created again. Broker 2 leads it and acknowledges 0 to 79 from 4.300
+s on. Broker 1 still has its old log, which waits to be removed."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ faults:
     at: 3s
 """
 OFFSETS = 125
-"""Of the first incarnation."""
+"""Number of acknowledged offsets of the first incarnation."""
 
 
 def topic(offset: int, ms: int, topic_id: str, kind: str = "topic") -> dict[str, Any]:
-    """A topic is created, or (`topic-removed`) deleted."""
+    """Return a metadata record by which a topic is created, or (`topic-removed`) deleted."""
     return {
         "offset": offset,
         "epoch": 1,
@@ -38,7 +37,7 @@ def topic(offset: int, ms: int, topic_id: str, kind: str = "topic") -> dict[str,
 
 
 def records() -> list[dict[str, Any]]:
-    """The metadata log."""
+    """Return all metadata records of the run."""
     *brokers, first = beginning()
     return [
         *brokers,
@@ -51,7 +50,7 @@ def records() -> list[dict[str, Any]]:
 
 
 def acks(acks_of_the_second: int = 80) -> list[Ack]:
-    """What was acknowledged: all of the first incarnation is lost."""
+    """Return the acknowledged records; those of the first incarnation are lost."""
     first = [Ack(seq, seq, 2000 + 16 * seq, lost=True) for seq in range(120)]
     late = [Ack(seq, seq, 4010 + seq, lost=True) for seq in range(120, OFFSETS)]
     then = [Ack(OFFSETS + n, n, 4300 + 10 * n) for n in range(acks_of_the_second)]
@@ -59,7 +58,7 @@ def acks(acks_of_the_second: int = 80) -> list[Ack]:
 
 
 def old_log(end: int = OFFSETS, newest_ms: int = 4135, topic_id: str = FIRST, node: int = 1) -> Replica:
-    """What a broker had when the topic was deleted."""
+    """Return the log of a broker when the topic was deleted."""
     return Replica(
         node=node,
         topic="orders",
@@ -75,7 +74,7 @@ def old_log(end: int = OFFSETS, newest_ms: int = 4135, topic_id: str = FIRST, no
 
 
 def samples() -> list[Any]:
-    """What brokers said: some of it is of the log that is gone, without saying so."""
+    """Return the samples of the run. Some show the deleted log; a sample does not say which incarnation it shows."""
     return [
         *(sample(2000 + 400 * n, 1, 0, 24 * n, n1=25 * n, n2=24 * n) for n in range(6)),
         sample(4100, 1, 0, 124, n1=125, n2=124),
@@ -87,7 +86,7 @@ def samples() -> list[Any]:
 
 @dataclass
 class RecreatedRun(ObservedRun):
-    """As `ObservedRun`."""
+    """Content of a run directory with a topic that was created again; see `ObservedRun`."""
 
     records: list[dict[str, Any]] = field(default_factory=records)
     acks: list[Ack] = field(default_factory=acks)
@@ -105,7 +104,7 @@ class RecreatedRun(ObservedRun):
 
 
 def told(run: ObservedRun, folder: Path) -> tuple[ConformanceFile, ClassExplained]:
-    """What the replay says, and of what was lost."""
+    """Replay the run; return the result, and its row about lost records."""
     folder.mkdir(exist_ok=True)
     file = run.conformed(folder)
     (lost,) = [one for one in file.classes if one.anomaly == "lost"]

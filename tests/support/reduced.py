@@ -1,4 +1,4 @@
-"""Small scopes in which searches with reductions are compared with the plain search, which takes nothing together."""
+"""Compares searches of small scopes with reductions to the plain search without reductions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
 
 RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.8-zk", "2.1", "2.0", "0.11", "0.10")
 ASKED = frozenset({LOST, VANISHED})
-"""Classes that predictions ask for: a search for these alone ends sooner (`ending.py`)."""
+"""Classes that predictions search for; a search for these alone ends sooner (`ending.py`)."""
 
 
 @st.composite
 def small_scopes(draw: st.DrawFn) -> Scope:
-    """Draw two brokers, one or two incidents, the rules of a release, perhaps without one of its protections."""
+    """Draw a scope of two brokers and one or two incidents, under the rules of a release, perhaps without one
+    protection."""
     rules = replace(VERSIONS[draw(st.sampled_from(RELEASES))], min_insync=draw(st.sampled_from((1, 2))))
     if name := draw(st.sampled_from(("", *PROTECTIONS))):
         rules = without(rules, name)
@@ -45,16 +46,18 @@ def small_scopes(draw: st.DrawFn) -> Scope:
 
 
 def searched(scope: Scope, most: int) -> Search:
-    """A search for all findings, to its end if it has not more states."""
+    """Search a scope for all findings, up to `most` states."""
     search = Search(world(scope), frozenset({"all of it"}))
     search.run(max_states=most)
     return search
 
 
 def unseen(scope: Scope, most: int) -> int:
-    """How many states of the told search are none of those that the reduced one has looked at, or had no need to: one
-    like it with as much left was looked at, or nothing can be broken from there on. Left out are those in which a
-    broker has started and not learned yet, where it does both in one step."""
+    """Return how many states of the search for stories the reduced search neither visited nor was allowed to leave out.
+
+    It may leave out a state if it visited the same one with as much budget, or if nothing can be broken from there on.
+    States in which a broker has started and learned nothing yet do not count if the reduced search merges both
+    steps."""
     told = searched(replace(scope, reductions=IN_STORIES._replace(ending=scope.reductions.ending)), most)
     fewer = searched(scope, most)
     retelling = fewer.model.retold
@@ -86,7 +89,8 @@ def unseen(scope: Scope, most: int) -> int:
 
 
 def _starting(scope: Scope, row: Row) -> Iterator[bool]:
-    """Which brokers have started and learned nothing yet, where the reduced search has them learn in the same step."""
+    """Yield, for each broker, True if it has started and learned nothing yet, and the reduced search merges both
+    steps."""
     metadata = row[CONTROLLER]
     assert isinstance(metadata, Metadata)
     for one in scope.ids:
@@ -96,8 +100,9 @@ def _starting(scope: Scope, row: Row) -> Iterator[bool]:
 
 
 def broken_behind(scope: Scope, most: int) -> set[str] | None:
-    """Which classes of those that predictions ask for are broken at, or behind, states at which a search for these does
-    not go on (`seated.py`), and that a search for all of them has looked at. None: there are more states."""
+    """Return the classes of `ASKED` that are broken at or after states at which a search for these classes ends
+    (`seated.py`). Searched on are the end states that a search for all classes has visited. None: the scope has more
+    than `most` states."""
     search = searched(scope, most)
     if not search.exhausted:
         return None
@@ -110,7 +115,7 @@ def broken_behind(scope: Scope, most: int) -> set[str] | None:
 
 
 def ended_for(model: Model, row: Row, wanted: frozenset[str]) -> bool:
-    """Whether a search for these classes does not go on from a state; for all of them where there are none."""
+    """Return True if a search for these classes ends at a state. `wanted` empty: a search for all classes."""
     return any(
         all(one.holds(*(row[cell] for cell in one.cells)) for one in end.conditions)
         for end in model.ends
@@ -119,11 +124,11 @@ def ended_for(model: Model, row: Row, wanted: frozenset[str]) -> bool:
 
 
 def difference(scope: Scope, most: int, against: Reductions = NO_REDUCTIONS) -> str | None:
-    """Say in what a search differs from the one with other reductions: findings, or the steps to them; "" for nothing.
+    """Return a difference between a search and one with other reductions, in findings or in their numbers of steps; ""
+    if there is none.
 
-    None: there are more than `most` states, and nothing was compared. Where only the other search keeps what has become
-    void, a way in it may be longer: a request that will be refused has to be given up first.
-    """
+    None: the scope has more than `most` states, and nothing was compared. If only the other search keeps void messages,
+    its paths may be longer: a request that will be refused has to be dropped first."""
     same_length = against.void or not (scope.reductions.void or scope.reductions.fusing)
     plain = searched(replace(scope, reductions=against), most)
     if not plain.exhausted:
@@ -157,10 +162,11 @@ def _agree(shortest: Mapping[str, int], found: Mapping[str, int], *, same_length
 
 
 def contradiction(scope: Scope, most: int) -> str:
-    """Say in what a reduced search for lost and vanished records contradicts the plain one, within `most` states each.
+    """Return a contradiction between a reduced search for lost and vanished records and the plain one, within `most`
+    states each; '' if there is none.
 
-    What one has found, the other must not call impossible; an exhausted search calls impossible what it has not found.
-    """
+    A class that one of them finds must not be impossible for the other. A class is impossible if a complete search does
+    not find it."""
     reduced, plain = (Search(world(one), ASKED) for one in (scope, replace(scope, reductions=NO_REDUCTIONS)))
     reduced.run(max_states=most)
     plain.run(max_states=most)

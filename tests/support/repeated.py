@@ -1,4 +1,4 @@
-"""Batches of simulated runs in a second or two: only the audit and the single verdicts are stand-ins."""
+"""Batches of simulated runs in a second or two; only the audit and the single verdicts are stand-ins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Go = Callable[..., Batch]
 
 
 def audited(directories: list[Path], **_: object) -> list[AuditResult]:
-    """Stands for the audit, and finds nothing."""
+    """Stand-in for the audit, which finds nothing."""
     counted = AuditFile(counts={"lost": 0}, records=RecordCounts(acked=5), complete=True)
     for directory in directories:
         counted.save(CaseDir(directory).audit_json)
@@ -48,12 +48,12 @@ def audited(directories: list[Path], **_: object) -> list[AuditResult]:
 
 
 def passed(run: CaseDir) -> None:
-    """Stands for the stages of one run."""
+    """Stand-in for the stages after a run, which passes it."""
     VerdictFile(verdict=Verdict.PASS, reasons=()).save(run.verdict_json)
 
 
 def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
-    """What runs a batch of the text above."""
+    """Return a function that runs a batch of the experiment above in `tmp_path`."""
     monkeypatch.setattr(concluding.audit, "run", audited)
     monkeypatch.setattr(concluding, "run_stages", passed)
     monkeypatch.setattr(concluding, "judge_unwritten", lambda _: None)

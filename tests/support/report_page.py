@@ -1,4 +1,4 @@
-"""One report in headless Chromium: what it shows, what it asks for, what it complains of."""
+"""One report in headless Chromium: its content, its requests and its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHART = "details[open] .chart svg.picture"
 
 
 class Page:
-    """One report in the browser, and everything that the browser did for it."""
+    """A report in the browser, with the requests and errors that the browser logged."""
 
     def __init__(self, chrome: Chrome, report: Path) -> None:
         self.chrome = chrome

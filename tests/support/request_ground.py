@@ -1,4 +1,4 @@
-"""The request proxy over real sockets, its loop turned by hand."""
+"""The request proxy over real sockets, with a loop that the test turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SOON_S = 0.1
 
 
 class Ground:
-    """A relay with one way, and who listens behind it."""
+    """A relay with one route, and the listening socket of the node behind it."""
 
     def __init__(self) -> None:
         self.relay = Relay()
@@ -37,7 +37,7 @@ class Ground:
         self._open: list[socket.socket] = [self._listening]
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
-        """A client's end, and the node's."""
+        """Connect a client through the relay; return the client's and the node's socket."""
         client = socket.create_connection(self._front)
         self.turn()
         node, _ = self._listening.accept()
@@ -63,7 +63,8 @@ class Ground:
             self.relay.turn(0.002)
 
     def came(self, line: socket.socket) -> bytes:
-        """What has come, or comes soon on a busy machine; b"closed" behind it where that is so."""
+        """Return the bytes that have arrived on a socket, waiting for them briefly; followed by b"closed" if the other
+        side has closed it."""
         data = b""
         until = time.monotonic() + _SOON_S
         while True:

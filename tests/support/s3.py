@@ -1,4 +1,4 @@
-"""An S3 server on the loopback (moto), with one bucket."""
+"""An S3 server on loopback (moto), with one bucket."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "of a test",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""To be in the environment, where Arrow looks for them."""
+"""Environment variables with which Arrow can use the server."""
 
 
 @contextmanager
 def s3_bucket() -> Iterator[str]:
-    """The query that makes a URI of a path in `s3://bucket`, while the block lasts."""
+    """Start the server for the block; yield the query that completes a URI of `s3://bucket`."""
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -36,7 +36,7 @@ def s3_bucket() -> Iterator[str]:
 
 
 def copied(folder: Path, there: Path) -> Path:
-    """A folder with all in it, in a store."""
+    """Copy all files of a folder into a store; return the path there."""
     for path in folder.rglob("*"):
         if path.is_file():
             (there / path.relative_to(folder).as_posix()).write_bytes(path.read_bytes())

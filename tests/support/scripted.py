@@ -1,4 +1,4 @@
-"""A script played on real brokers, and the duds that must not pass for one: of both backends."""
+"""Plays scripts on real brokers, and duds that must not pass for one, on both backends."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _SHORT: Final = (
 
 
 def written(file: Path, *steps: str) -> Path:
-    """The file of a script of these steps, with three replicas and acks=1."""
+    """Write the experiment file of a script with these steps, with three replicas and acks=1; return its path."""
     lines = "".join(f"        - {step}\n" for step in steps)
     file.write_text(_FRAME.format(steps=lines), encoding="utf-8")
     return file
 
 
 def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[ScriptStep], str]:
-    """The steps that were told, and why the script failed; '' where it did not."""
+    """Run the script of a file; return its recorded steps, and why it failed ('' if it did not)."""
     (case,) = cases(load(file, backend=backend))
     run = CaseDir(folder)
     with CaseRun(case, run, CaseOptions(batch=str(folder), replay=""), SilentWatcher()) as one:
@@ -63,13 +63,13 @@ def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[Scr
 
 
 def last(steps: list[ScriptStep]) -> ScriptState:
-    """What was seen after the last of them."""
+    """Return the state that was observed after the last step."""
     assert steps[-1].seen is not None
     return steps[-1].seen
 
 
 def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
-    """A step that lets more through than it says."""
+    """Return a replacement of a step that also lets a fetch of broker 3 through."""
 
     def spoilt(self: ScriptActions, step: StepSpec) -> str:
         self.gates.release(Gate.FETCHES, 3, FrameSide.REQUEST)
@@ -84,7 +84,8 @@ def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
 
 @dataclass(frozen=True)
 class Lie:
-    """A call of the harness that is spoilt; so many steps are told then, and these words."""
+    """A replaced call of the harness. `told`: number of steps that are recorded then. `words`: part of the failure's
+    message."""
 
     call: str
     spoilt: Spoilt
@@ -110,7 +111,7 @@ LIES: Final = (
 
 
 def found_out(lie: Lie, patch: pytest.MonkeyPatch, folder: Path, backend: str = "process") -> None:
-    """Play a short script with it, and see that it is told."""
+    """Play a short script with a lie; assert that the script fails with the lie's message."""
     name = f"ackproof.{lie.call}"
     patch.setattr(name, lie.spoilt(pkgutil.resolve_name(name)))
     patch.setattr("ackproof.faults.script.injection.SETTLED_WITHIN_S", 10.0)

@@ -1,7 +1,6 @@
-"""A simulated run as a run directory, with the losses that its own ledgers show: what the replay needs of an audit.
+"""Simulated runs as run directories, with the losses that their own ledgers show, which the replay needs.
 
-Counted here in a few lines of numpy, by (producer, seq) and offset, and by nothing of the audit or the replay.
-"""
+The losses are counted here in a few lines of numpy, independent of the audit and the replay."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _SEQS = 1 << 40
 
 
 def model_case(folder: Path, text: str, **options: int) -> Case:
-    """The one case of an experiment of this text, on backend `model`."""
+    """Return the case of an experiment with this text, on backend `model`."""
     folder.mkdir(exist_ok=True)
     path = folder / "experiment.yaml"
     path.write_text(text)
@@ -42,10 +41,10 @@ def model_case(folder: Path, text: str, **options: int) -> Case:
 def simulated(
     case: Case, folder: Path, *, seed: int | None = None, batches: int = 100, without: Sequence[int] = ()
 ) -> Simulation:
-    """Run a case in virtual time into `folder`, in about so many batches, and count what is lost and displaced.
+    """Run a case in virtual time into `folder`, in about `batches` batches, and write its lost and displaced records as
+    findings.
 
-    `without`: the seqs of producer 0 that the final read is made to lack.
-    """
+    `without`: seqs of producer 0 that are removed from the final read."""
     coarse = with_linger(case, linger_for(case.experiment, batches))
     run = CaseDir(folder)
     simulation = run_in_model(coarse if seed is None else reseeded(coarse, seed), run, "")
@@ -56,7 +55,8 @@ def simulated(
 
 
 def replayed(case: Case, folder: Path, *, seed: int, batches: int) -> tuple[Simulation, ConformanceFile]:
-    """Such a run in which every fault comes to its end, all is read back, and the replay finds no fault in anything."""
+    """Simulate a case and replay it; return both results. Assert that every fault healed, the final read is complete,
+    no step is forbidden, and each loss is explained."""
     simulation = simulated(case, folder, seed=seed, batches=batches)
     assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []
     assert simulation.complete, simulation.reasons
@@ -67,7 +67,7 @@ def replayed(case: Case, folder: Path, *, seed: int, batches: int) -> tuple[Simu
 
 
 def lost(told: ConformanceFile) -> int:
-    """How many acked records are lost."""
+    """Return the number of lost acknowledged records in the result of a replay."""
     return next(one.count for one in told.classes if one.anomaly == "lost")
 
 

@@ -1,9 +1,8 @@
-"""How the tests are spread over the workers of pytest-xdist: file by file, the long ones first.
+"""Distributes the tests over the workers of pytest-xdist: file by file, the long ones first.
 
-Most slow tests wait for brokers, so a worker more than there are processors pays. Files that bring up what is shared
-(a cluster, a browser) stay whole. Tests that may not run side by side are one piece of work: those of one Spark
-session, and those that leave orphans behind and those that sweep them up, whoever made them (`ackproof clean`).
-"""
+Most slow tests wait for brokers, so one more worker than there are cores pays off. A file that starts a shared cluster
+or browser is not split. Tests that may not run at the same time form one piece of work. These are the tests of one
+Spark session; and those that leave orphans behind, with those that sweep up orphans of any run (`ackproof clean`)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 FIRST = ("tests/audit/", "tests/cluster/", "tests/docker/", "tests/browser/", "tests/repo/")
-"""Whose tests are long; the quick ones fill what these leave of the processors."""
+"""Folders with long tests; quick tests use the time that these leave."""
 ORPHANS = (
     "tests/cluster/test_links_left_behind.py",
     "tests/cluster/test_provision.py",
@@ -23,11 +22,11 @@ ORPHANS = (
     "tests/unit/night/test_night.py",
     "tests/unit/test_processes.py",
 )
-"""Who leaves children of a dead process behind for a moment, or sweeps."""
+"""Files with tests that leave children of a dead process behind for a moment, or sweep them up."""
 
 
 def piece_of(nodeid: str) -> str:
-    """The piece of work that a test belongs to: the same worker does all of it."""
+    """Return the piece of work of a test; one worker runs all tests of a piece."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/audit/"):
         return "Spark"
@@ -35,7 +34,7 @@ def piece_of(nodeid: str) -> str:
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Long pieces first, and then those with most tests."""
+    """Return the tests with the long pieces first, then those with most tests."""
     sizes: dict[str, int] = {}
     for item in items:
         piece = piece_of(item.nodeid)
@@ -49,7 +48,7 @@ def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 class Spread(LoadScopeScheduling):
-    """Hands out pieces in the order in which they were collected."""
+    """Scheduler that hands out pieces of work in the order of their collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return piece_of(nodeid)

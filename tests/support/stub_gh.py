@@ -1,8 +1,7 @@
 """A stand-in for GitHub's `gh api`: comments of an issue in a JSON file, listed, created and updated.
 
-Takes what `action.yml` calls, and refuses everything else. `GH_COMMENTS` names the file; `GH_REFUSES=1`
-refuses to write, as a token of a fork does. `--jq` is done by jq.
-"""
+Accepts the calls of `action.yml` and refuses all others. `GH_COMMENTS` names the file. `GH_REFUSES=1` refuses to write,
+as GitHub does for a token of a fork. `--jq` is done by jq."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import sys
 from pathlib import Path
 
 LISTED = "repos/shop/orders/issues/7/comments"
-"""Comments of the pull request 7."""
+"""Path of the API for the comments of pull request 7."""
 COMMENT = "repos/shop/orders/issues/comments/"
 
 

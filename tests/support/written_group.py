@@ -1,4 +1,4 @@
-"""Writes the run directory of a group that `healthy_group` made."""
+"""Writes the run directory of a group made by `healthy_group`."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _TRANSACTIONS = ", transaction_size: 10, idempotence: true, acks: all"
 
 
 def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
-    """Write the run directory, without what is prepared before the audit. `options`: of Parquet's writer; without any,
-    files are as ackproof writes them."""
+    """Write the run directory, without the files that are prepared before the audit. `options`: arguments of Parquet's
+    writer; without any, files are written as ackproof writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     run = CaseDir(folder)
     run.observed.mkdir()
@@ -202,7 +202,7 @@ def _write_part(folder: Path, schema: pa.Schema, columns: dict[str, Any], option
 
 
 def _write_file(path: Path, table: pa.Table, options: dict[str, Any], *, by_place: bool = False) -> None:
-    """Write a file as ackproof does, or with `options`, if there are any: rows in their order, partitions mixed."""
+    """Write a file as ackproof does; with `options` as another tool may: rows in their order, partitions mixed."""
     if options:
         pq.write_table(table, path, **options)
     else:

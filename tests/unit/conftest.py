@@ -1,4 +1,4 @@
-"""What the tests of several rooms need."""
+"""Fixture `system` for the unit tests of several rooms: a small mounted file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.e
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[FileSystem]:
-    """A small file system of its own, mounted (root)."""
+    """A small mounted file system of the test's own; needs root."""
     if (why := disks.refusal()) is not None:
         pytest.skip(why)
     made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")

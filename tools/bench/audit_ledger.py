@@ -1,8 +1,7 @@
-"""The ledger of the audit benchmarks: what 8 producers, 12 partitions, 3 live readers and a final one leave.
+"""Ledgers for the audit benchmarks: 8 producers, 12 partitions, 3 live readers and a final reader.
 
 `own`: written as ackproof writes its ledgers (a row group per partition). `hot`: likewise, all rows in one partition.
-`foreign`: as other tools do it, rows in order of time, all partitions mixed in each row group.
-"""
+`foreign`: as other tools write them, rows in order of time, all partitions mixed in each row group."""
 
 from __future__ import annotations
 
@@ -22,16 +21,16 @@ Layout = Literal["own", "foreign", "hot"]
 
 PRODUCERS, PARTITIONS, READERS = 8, 12, 3
 ROWS = 3.2
-"""Of a record: produced, final and live ones."""
+"""Ledger rows per produced record: 1 of the producer, 1 of the final read, 1.2 of live readers."""
 TOPIC = "orders"
 PLACES = [(TOPIC, partition) for partition in range(PARTITIONS)]
-"""A hot ledger has the first of these alone."""
+"""Partitions of the topic, as (topic, partition). A `hot` ledger uses only the first."""
 FINAL_READER = 100
 
 
 @dataclass(frozen=True)
 class Planted:
-    """What the audit must count."""
+    """Numbers of planted anomalies, by class; the audit must count exactly these."""
 
     lost: int
     duplicate: int
@@ -42,7 +41,8 @@ class Planted:
 
 
 def written(root: Path, records: int, layout: Layout) -> tuple[Path, Planted]:
-    """A ledger below `root`, made if it is not there yet, and what is planted in it."""
+    """Return the folder of a ledger of `records` produced records below `root`, and what is planted in it. An existing
+    ledger is used again."""
     directory = root / f"{layout}-{records}"
     note = directory / "planted.json"
     if not note.exists():
@@ -52,9 +52,11 @@ def written(root: Path, records: int, layout: Layout) -> tuple[Path, Planted]:
 
 
 def written_groups(root: Path, deliveries: int, commit: str) -> tuple[Path, dict[str, int]]:
-    """A run with one consumer group below `root`, made if it is not there yet, and what is planted in it.
+    """Return the folder of a run with one consumer group, and the planted findings by class. An existing run below
+    `root` is used again.
 
-    It has a commit for each ten deliveries, and is written as ackproof writes its ledgers."""
+    It has one commit per ten deliveries, and is written as ackproof writes its ledgers. `commit`: the group's commit
+    mode."""
     directory = root / f"{commit}-{deliveries}"
     note = directory / "planted-classes.json"
     if not note.exists():
@@ -75,7 +77,8 @@ def written_groups(root: Path, deliveries: int, commit: str) -> tuple[Path, dict
 
 
 def write(directory: Path, records: int, layout: Layout, seed: int = 7, part_rows: int = 250_000) -> Planted:
-    """`records` produced, about as many final, 1.2 times as many live rows."""
+    """Write a ledger with `records` produced rows, about as many rows of the final read, and 1.2 times as many of live
+    readers. Return what is planted in it. `part_rows`: greatest number of rows per file."""
     partitions = 1 if layout == "hot" else PARTITIONS
     rng = np.random.default_rng(seed)
     share = max(1, records // 8000)
@@ -167,7 +170,7 @@ def _write_produced(directory, layout, part_rows, producer, seq, partition, outc
 def _write_reads(
     directory, layout, part_rows, reader, phase, logs, producer, seq, broken, phantoms, again=()
 ):
-    """Reads in batches of 500 from each partition in turn, as a consumer is handed them."""
+    """Write the reads of one reader: batches of 500 records from each partition in turn, as a consumer gets them."""
     pieces = []
     for assignment, of_assignment in enumerate((logs, again)):
         if not of_assignment:

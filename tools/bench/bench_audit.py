@@ -1,19 +1,18 @@
-"""The audit against DuckDB, on one ledger, side by side.
+"""Benchmark: the audit against DuckDB, on the same ledger.
 
     python tools/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
     python tools/bench/bench_audit.py --groups [--records 10000000] [--rounds 3] [--keep DIR]
 
-Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many
-live ones; several files per client), checks that the audit counts what was planted, and prints wall time, CPU time and
-peak memory of each contender over all its processes, session start included. Contenders and layouts take turns, so that
-the load of the machine (printed) hits all alike; the medians of the rounds are compared.
+Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many live
+ones; several files per client), and checks that the audit counts what was planted. Prints wall time, CPU time and peak
+memory of each contender, summed over all its processes, session start included. Contenders and layouts take turns, so
+that other load on the machine (printed) affects all alike. The medians of the rounds are compared.
 
-`--groups`: the audit of a consumer group of so many deliveries, with a commit for each ten of them, against the audit
-of a plain ledger of as many rows; what was planted is counted. It is a group that commits after processing, and a
-transactional one with an output. Both run their passes in one process, without Spark.
+`--groups`: compares the audit of a consumer group with the audit of a plain ledger of as many rows. The group has
+`--records` deliveries and a commit for every ten of them. It is measured for a group that commits after processing, and
+for a transactional group with an output. Both audits run in one process, without Spark.
 
-Memory is the proportional set size (what processes share is counted once), looked at ten times a second.
-"""
+Memory is the proportional set size (pages that processes share count once), sampled ten times a second."""
 
 from __future__ import annotations
 
@@ -43,7 +42,8 @@ LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class Run:
-    """What one contender took: seconds, seconds, bytes; and what it counted."""
+    """One run of a contender: wall time and CPU time in seconds, peak memory in bytes, and the counts that it found by
+    class."""
 
     wall: float
     cpu: float
@@ -52,7 +52,8 @@ class Run:
 
 
 def measured(command: list[str]) -> Run:
-    """Run a command and watch it and everything that it starts."""
+    """Run a command, and measure it with all processes that it starts. `counts` of the result is the command's last
+    line of output, as JSON. Exit with the output if the command fails."""
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, text=True)
@@ -86,7 +87,8 @@ def measured(command: list[str]) -> Run:
 
 
 def take_turns(entries: list[tuple[Path, str]], rounds: int) -> dict[tuple[str, str], list[Run]]:
-    """Let the contenders take turns, each on its ledger. Return what they took by ledger and contender."""
+    """Run each contender on its ledger, `rounds` times in turn. Return the runs by (name of the ledger's folder,
+    contender). `entries`: (ledger, contender with its options)."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for number in range(rounds):
         for directory, name in entries:
@@ -103,7 +105,7 @@ def take_turns(entries: list[tuple[Path, str]], rounds: int) -> dict[tuple[str, 
 
 
 def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[str], rounds: int) -> None:
-    """Let the contenders take turns, and print what they took."""
+    """Run the contenders on the ledgers in turn, and print medians of wall and CPU time, and peak memory."""
     runs = take_turns([(path, name) for (path, _), name in itertools.product(ledgers, contenders)], rounds)
     wall = {who: statistics.median(run.wall for run in of_who) for who, of_who in runs.items()}
     for directory, planted in ledgers:
@@ -127,7 +129,7 @@ def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[s
 
 
 def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
-    """Let the passes over groups and over a plain ledger take turns, each in one process. Print what they took."""
+    """Run the audit passes over groups and over a plain ledger in turn, each in one process, and print their costs."""
     rows = deliveries * 11 // 10
     plain, planted = audit_ledger.written(root, round(rows / audit_ledger.ROWS), "own")
     groups = [audit_ledger.written_groups(root, deliveries, commit) for commit in ("after", "transaction")]
@@ -148,7 +150,7 @@ def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
 
 
 def check(counts: dict[str, int], planted: audit_ledger.Planted) -> None:
-    """The audit must count exactly what was planted."""
+    """Exit with a message unless the audit counted exactly what was planted."""
     expected = {
         "lost": planted.lost + planted.corrupted,  # a broken copy is no present one
         "duplicate": planted.duplicate,
@@ -163,7 +165,6 @@ def check(counts: dict[str, int], planted: audit_ledger.Planted) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,12 +1,10 @@
-"""What it costs to hold the facts of a run against each other, beside its audit, on one ledger.
+"""Benchmark: cost of the judge's coherence rules, compared with the audit of the same ledger.
 
     python tools/bench/coherence.py [--records 10000000] [--rounds 3] [--keep DIR]
 
-A small run of eight producers, three live readers and a topic of twelve partitions is made; its ledger is replaced
-by the benchmark's (audit_ledger.py), and its logs by such as hold all of that. Then the audit, as the command, and each
-rule of coherence take turns. Prints processor and wall seconds of every rule and of the audit, medians of the rounds,
-and how they compare.
-"""
+Makes a small run with eight producers, three live readers and a topic of twelve partitions. Replaces its ledger by the
+benchmark's (audit_ledger.py), and its logs by logs that have all of these records. Then the audit command and each rule
+take turns. Prints CPU and wall seconds of every rule and of the audit (medians of the rounds), and their ratio."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ workload:
 
 
 def prepared(folder: Path, records: int) -> CaseDir:
-    """A whole run directory with that ledger."""
+    """Return a complete run directory below `folder` whose ledger has `records` produced rows."""
     file = folder / "coherence.yaml"
     file.write_text(EXPERIMENT, encoding="utf-8")
     subprocess.run([ACKPROOF, "run", file, "--out", folder / "runs"], check=True, capture_output=True)

@@ -1,8 +1,9 @@
-"""Real runs replayed through the reference: `python tools/bench/conformance.py DIR…` (run directories, or above them).
+"""Replays real runs through the reference: `python tools/bench/conformance.py DIR…` (run directories, or folders of
+runs).
 
-One line a run: steps replayed, forbidden ones, leaders named as observed, and what was lost against what is explained.
-Its exit code is 1 when a run has a forbidden step, another leader, or a loss that is explained and should not be.
-"""
+Prints one line per run: replayed steps, forbidden steps, elections whose leader the reference names too, and lost
+records with their explanations. The exit code is 1 if a run has a forbidden step, another leader than the reference
+names, or a loss whose explanation is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ackproof_model.replay.metadata import conform
 
 
 def runs(folders: list[Path]) -> Iterator[Path]:
-    """Audited runs with a metadata log, each once."""
+    """Yield the audited runs with a metadata log in or below these folders, each once."""
     seen: set[Path] = set()
     for folder in folders:
         for path in sorted(folder.rglob("metadata.jsonl")):
@@ -32,7 +33,7 @@ def runs(folders: list[Path]) -> Iterator[Path]:
 
 
 def line(file: ConformanceFile, seconds: float) -> str:
-    """A run in one line."""
+    """Return the result of a replay as one line. `seconds`: time that the replay took."""
     same = sum(one.observed == one.reference for one in file.elections)
     losses = ", ".join(
         f"{one.anomaly} {one.count} = {one.explained} explained + {one.by_interval} by interval + "
@@ -48,7 +49,6 @@ def line(file: ConformanceFile, seconds: float) -> str:
 
 
 def main() -> int:
-    """Go over all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--steps", action="store_true", help="each kind of step, over all runs")

@@ -1,4 +1,5 @@
-"""ackproof's audit of one directory, as a process of its own: where it lies, and options of `audit.run` as JSON."""
+"""The contender `audit` of the benchmarks: ackproof's audit of one directory, as a process of its own. Arguments: the
+directory, and options of `audit.run` as JSON."""
 
 from __future__ import annotations
 

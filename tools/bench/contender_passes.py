@@ -1,4 +1,5 @@
-"""The audit of a directory in this process, without Spark: of its plain ledgers, or (`groups`) of its groups alone."""
+"""The contender `passes` of the benchmarks: the audit of a directory in this process, without Spark. It audits the
+plain ledgers, or with the argument `groups` only the consumer groups."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Distinct states a second and bytes a state of the explorer, invariants on, one process.
+"""Benchmark of the explorer: distinct states per second and bytes per state, invariants on, one process.
 
-    python tools/bench/explorer.py [million states of each, default 1]
+    python tools/bench/explorer.py [million states of each model, default 1]
 
-Both clocks are printed: on a busy machine only the time of the processor itself says something. A plain loop is timed
-in the same process before and after, so that figures of other machines, and of a throttled one, can be compared.
-"""
+Prints wall time and CPU time: on a busy machine only CPU time is meaningful. A plain loop is timed in the same process
+before and after, so that figures of other machines, or of a throttled one, can be compared."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ LOOPS = 1_000_000
 
 
 def calibrated() -> float:
-    """Rounds a second of processor of a plain loop: a product, a look-up, now and then an insertion."""
+    """Return rounds per CPU second of a plain loop with a multiplication, a look-up and rare insertions."""
     seen: dict[int, int] = {}
     began, value = time.process_time(), 1
     for number in range(LOOPS):

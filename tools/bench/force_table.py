@@ -1,11 +1,11 @@
-"""The reference's protections forced on real brokers: HAPPENED, or DIVERGED at the step that a protection forbids.
+"""Measures how the reference's protections hold on real brokers: a table of HAPPENED, or DIVERGED at the step that a
+protection forbids.
 
     PYTHONPATH=tests/support python tools/bench/force_table.py [--kafka 4.4.0] [--row NAME] [--repeat 5] [--out DIR]
 
-Forces the stories of `tests/support/forced.py` so often each. What came of a story on a release is kept in the folder's
-`figures.jsonl` as soon as it is known, a line each, and the next call goes on from there. At the end the table of all
-that is known is written into docs/reference-implementation.md.
-"""
+Forces each counterexample of `tests/support/forced.py` `--repeat` times. The result for a counterexample and a release
+is appended to `figures.jsonl` of the folder as soon as it is known; the next call continues from there. At the end the
+table of all results is written into docs/reference-implementation.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ RELEASES = NEWEST[::-1]
 
 @dataclass(frozen=True)
 class Figure:
-    """What came of one story on one release. `why`: of the first run. `seconds`: of the longest."""
+    """Result of one counterexample on one release. `said`: number of runs by verdict, or by another result in words.
+    `why`: reason of the first run. `seconds`: length of the longest run."""
 
     row: str
     kafka: str
@@ -43,7 +44,8 @@ class Figure:
 
     @property
     def cell(self) -> str:
-        """As it stands in the table."""
+        """The result as a cell of the table: `HAPPENED`, or with several runs `HAPPENED (4 of 5), DIVERGED (1 of
+        5)`."""
         times = sum(self.said.values())
         return ", ".join(
             word if count == times == 1 else f"{word} ({count} of {times})"
@@ -52,7 +54,8 @@ class Figure:
 
 
 def forced(row: Row, kafka: str, out: Path, repeat: int) -> Figure:
-    """Force one story so often."""
+    """Force one counterexample `repeat` times on a release, and return the result. Files go below `out`; the runs are
+    removed if all of them HAPPENED."""
     story = row.story(kafka)
     if isinstance(story, str):
         return Figure(row.named, kafka, {f"no story: {story}": 1})
@@ -82,12 +85,12 @@ def _why(one: Outcome, of: int) -> str:
 
 
 def known(file: Path) -> list[Figure]:
-    """What is kept."""
+    """Return the results of earlier calls in a `figures.jsonl`; none if the file does not exist."""
     return [Figure(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """In Markdown: protections downwards, releases across, and why below."""
+    """Yield the Markdown lines of the table: a row per protection, a column per release, and below it the reasons."""
     by = {(one.row, one.kafka): one for one in figures}
     releases = [one for one in RELEASES if any(one == kafka for _, kafka in by)]
     yield f"| without | {' | '.join(releases)} |"
@@ -104,7 +107,7 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def written(figures: Sequence[Figure]) -> None:
-    """Into the page, between its marks."""
+    """Write the table of these results into docs/reference-implementation.md, between its two marks."""
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -1,10 +1,9 @@
-"""How many of the explorer's stories can be walked on brokers, and which steps hinder the others.
+"""Counts how many of the explorer's counterexamples can be forced on brokers, and which steps prevent the others.
 
     python tools/bench/forceable.py
 
-For each protection that is taken away, and for none: the shortest story of each class in small worlds of every pair of
-incidents. Prints a Markdown table by the first step that no script can do.
-"""
+For each protection that is switched off, and for none: the shortest counterexample of each class in small models with
+every pair of incidents. Prints a Markdown table by the first step that no script can carry out."""
 
 from __future__ import annotations
 
@@ -21,12 +20,13 @@ from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Rules, without
 
 MOST = 3_000
-"""States after which the search of a world is given up."""
+"""Limit of distinct states for the search of one model."""
 INCIDENTS = [name for name in Budget._fields if name not in ("clean_stops", "failovers")]
 
 
 def scopes() -> Iterator[tuple[tuple[str, ...], Scope]]:
-    """Two brokers, of which a reassignment can take one away; what is taken away comes with each."""
+    """Yield (switched-off protections, scope) for every pair of incidents. Scopes have two brokers, of which a
+    reassignment can remove one."""
     for name in ("", *PROTECTIONS):
         taken = (name,) if name else ()
         for acks, insync in ((1, 1), (-1, 2)):
@@ -47,7 +47,6 @@ def scopes() -> Iterator[tuple[tuple[str, ...], Scope]]:
 
 
 def main() -> None:
-    """Print the table."""
     seen: set[tuple[object, ...]] = set()
     hindered: Counter[str] = Counter()
     forced = 0

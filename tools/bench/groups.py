@@ -1,10 +1,10 @@
-"""What each way to commit costs: `python tools/bench/groups.py [--repeats 3] [--batch 50] [--batch 500] [--out DIR]`.
+"""Benchmark of the commit modes of a consumer group: `python tools/bench/groups.py [--repeats 3] [--batch 50] [--batch
+500] [--out DIR]`.
 
-A group of one member reads one partition, with batches of so many records, by default 50 and 500. First at 500
-records/s: time from the produce call to the end of processing. Then a backlog: 100,000 records come faster than any
-mode reads them, and the rate at which the member processes them counts. Each mode has a run of its own; modes
-alternate within a repeat. Prints medians over the repeats, as rows of docs/delivery.md.
-"""
+A group of one member reads one partition in batches of `--batch` records, by default 50 and 500. Two loads are
+measured. At 500 records/s: time from the produce call to the end of processing. With a backlog of 100,000 records,
+which arrive faster than any mode reads them: the rate at which the member processes records. Each mode has a run of its
+own; modes alternate within a repeat. Prints medians over the repeats, as rows of docs/delivery.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ workload:
 
 
 def measure(run: CaseDir, load: str) -> float:
-    """Median time from produce call to processing in ms, or records processed per second of the backlog."""
+    """Return the median time from produce call to processing in ms; for the load `backlog`, records processed per
+    second."""
     rows = ds.dataset(run.deliveries, partitioning=None).to_table(
         ["seq", "delivered_ns", "processed_ns", "state"]
     )

@@ -1,17 +1,16 @@
-"""Healthy runs: nothing that Kafka forbids happens, so that every verdict must be PASS, and no finding made.
+"""Runs in which Kafka does nothing forbidden: every verdict must be PASS, without findings.
 
     python tools/bench/healthy.py [--groups] [--runs 300] [--batch 10] [--at-most N] [--backend both] [--out DIR]
 
-What is done to brokers and topics in the course of their lives, and faults that time-outs bear: kills, restarts,
-pauses, planned work, delays; in every line of releases, with KRaft and ZooKeeper, with and without transactions, on
-processes (`both`: every third batch in containers); always acks=all on two replicas. With `--groups` three consumer
-groups read in each run, over protocols, commit modes, client libraries and releases. What members that are killed or
-thrown out leave out (commits before processing) or process again (commits after) is no finding there.
+The runs cover planned work and faults that time-outs cover: kills, restarts, pauses, delays. They cover every line of
+releases, KRaft and ZooKeeper, with and without transactions, always with acks=all on two replicas. Brokers run as
+processes; with `--backend both` every third batch runs in containers. With `--groups` three consumer groups read in
+each run, with different protocols, commit modes, client libraries and releases. Records that a killed or removed member
+skips (commits before processing) or processes again (commits after) are no findings there.
 
-Prints each run that is not PASS with its reasons, then the numbers. What was run is kept in `figures.jsonl` of the
-folder, a line per run, and the next call goes on from there: --at-most N runs no more than N in this call. The exit
-code is 0 when all so far passed without a finding.
-"""
+Prints each run that is not PASS with its reasons, then totals. Each finished run is a line in `figures.jsonl` of the
+folder; the next call continues from there. `--at-most N`: at most N runs in this call. The exit code is 0 if all runs
+so far passed without a finding."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ FAULTS = {
     "client-delay": "{delay: {link: clients -> leader(orders/0), latency: 30ms}, at: 500ms, for: 2s}",
 }
 DELETES = {"recreate"}
-"""Kinds in which all that a topic holds goes as was asked for: what is found then is for the verdict to tell."""
+"""Kinds of runs that delete all records of a topic on purpose: their findings are left to the verdict."""
 OFTEN = ("calm", "leader-kill")
 KINDS = tuple(
     kind for each in FAULTS for kind in ((each,) if each in OFTEN else (each, OFTEN[len(each) % 2]))
@@ -67,8 +66,8 @@ FIGURES = {
     *("produced", "acked", "failed", "indeterminate", "consumed_live", "consumed_final", "surfaced"),
     *("undelivered", "redelivered"),
 }
-"""Counts of a case that are no findings. An indeterminate attempt may surface. Members that are killed or thrown out
-leave out records (commits before processing) or process them again."""
+"""Counts of a case that are no findings. An attempt with unknown outcome may be in the log (`surfaced`). Members that
+are killed or removed skip records (commits before processing) or process them again."""
 
 
 GROUPS_EXPERIMENT = """\
@@ -115,7 +114,7 @@ PACE = "batch: 50, record_time: 2ms, settle: 90s"
 
 
 def groups_experiment(number: int) -> str:
-    """The file of a run with three groups: two of librdkafka, one of the Java client."""
+    """Return the experiment file of run `number`, with three groups: two on librdkafka, one on the Java client."""
     kafka = KRAFT[(number // len(GROUP_KINDS) + number) % len(KRAFT)]
     protocols = PROTOCOLS if kafka != "3.9.2" else PROTOCOLS[:2]
     groups = []
@@ -132,7 +131,7 @@ def groups_experiment(number: int) -> str:
 
 
 def findings(kind: str, case: BatchCase) -> dict[str, int]:
-    """What was found in a run that should not have been."""
+    """Return the findings of a case by class; empty for the kinds in `DELETES`."""
     if kind in DELETES:
         return {}
     return {name: count for name, count in case.counts.items() if count and name not in FIGURES}
@@ -140,7 +139,7 @@ def findings(kind: str, case: BatchCase) -> dict[str, int]:
 
 @dataclass
 class Tally:
-    """What the runs so far came to."""
+    """Totals over the runs so far: number of runs by verdict, findings by class, and records."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
@@ -158,7 +157,7 @@ class Tally:
 
 
 def experiment(number: int) -> str:
-    """The file of this run: what is done, to which release, with which producers."""
+    """Return the experiment file of run `number`. The number decides the fault, the release and the producers."""
     kind = KINDS[number % len(KINDS)]
     turn = number // len(KINDS) + number
     with_zookeeper = turn % 6 == 5
@@ -176,7 +175,7 @@ def experiment(number: int) -> str:
 
 
 def files_of(numbers: Sequence[int], folder: Path, make: Callable[[int], str]) -> Iterator[Path]:
-    """One experiment file for each, with the text that `make` returns."""
+    """Write an experiment file for each number, with the text that `make` returns; yield the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in numbers:
         file = folder / f"{number:03d}.yaml"
@@ -185,7 +184,8 @@ def files_of(numbers: Sequence[int], folder: Path, make: Callable[[int], str]) -
 
 
 def run_files(files: Sequence[Path], out: Path, *options: str) -> BatchFile:
-    """Run these as one batch by the command."""
+    """Run these files as one batch of the command `ackproof run`, and return its `batch.json`. Exit with a message if
+    the command wrote none."""
     done = subprocess.run(
         [ACKPROOF, "run", *files, "--out", out, *options, "--json"],
         capture_output=True,

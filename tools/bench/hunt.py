@@ -1,12 +1,12 @@
-"""The hunt: scopes of the newest release's rules with all protections on, and what breaks in them.
+"""Searches scopes under the newest release's rules with all protections on, and reports which invariants break.
 
     python tools/bench/hunt.py [--most 12000000] [part of a theme's name]
 
-Prints a row of Markdown as soon as it is known: how many states, whether there are more, and each class that is reached
-with the length of its shortest story. `as Kafka does`: leaders do not notice skipped epochs (docs/found.md).
-Stories of the lines are forced with `ackproof explore --force` in the same words, where it has them. Transactions have
-a world of their own (`explore --of transactions`), by the protocol of Java's clients and by that of librdkafka's.
-"""
+Prints a Markdown row per scope as soon as its search ends: number of states, whether all were visited, and each class
+that was found with the length of its shortest counterexample. `as Kafka does`: leaders do not notice skipped epochs
+(docs/found.md). The counterexamples can be forced by `ackproof explore --force` with the same scope, if its options can
+express the scope. Transactions have a model of their own (`explore --of transactions`), with the protocol of the Java
+client and with that of librdkafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CUT_LOSS_KILL: Final = Budget(cuts=1, power_losses=1, kills=1)
 
 
 def _moving(target: tuple[int, ...], budget: Budget, *more: tuple[int, ...]) -> Scope:
-    """Replicas on 1 and 2 that are moved."""
+    """Return a scope with replicas on brokers 1 and 2 that are reassigned to `target` (or to one of `more`)."""
     return Scope(TWO, assigned=(1, 2), targets=(target, *more), settled=True, budget=budget)
 
 
@@ -120,11 +120,11 @@ TRANSACTIONS: Final = {
         (_LASTING, 1, 2, Bounds(repeats=1)),
     ],
 }
-"""Rules by what they are called, clients, transactions of each, what goes wrong."""
+"""By theme: (rules by name, number of clients, transactions per client, bounds of the incidents)."""
 
 
 def words(scope: Scope) -> str:
-    """What of it is not as usual."""
+    """Return a scope in words: its size, and the incidents that may happen."""
     told = [f"min ISR {scope.rules.min_insync}", f"{scope.brokers} brokers", f"{scope.records} rec."]
     if scope.assigned:
         told.append(f"on {list(scope.assigned)} to {' or '.join(str(list(one)) for one in scope.targets)}")
@@ -136,7 +136,7 @@ def words(scope: Scope) -> str:
 
 
 def hunted(part: str) -> Iterator[tuple[str, str, Model]]:
-    """Theme, words and world of all that a part of a theme's name stands for."""
+    """Yield (theme, scope in words, model) for each scope of the themes whose name contains `part`."""
     for theme, scopes in SCOPES.items():
         for scope in scopes if part in theme else ():
             yield theme, words(scope), world(scope)
@@ -149,7 +149,8 @@ def hunted(part: str) -> Iterator[tuple[str, str, Model]]:
 
 
 def rows(most: int, part: str) -> Iterator[str]:
-    """A line for each scope."""
+    """Yield the lines of the Markdown table: its head, and a row for each scope of `hunted(part)`. `most`: limit of
+    states per search."""
     yield "| theme | scope | states | reached |"
     yield "|---|---|---|---|"
     for theme, told, model in hunted(part):

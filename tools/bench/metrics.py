@@ -1,10 +1,10 @@
-"""What `observe: {metrics: true}` costs the brokers: processor time under load, and until a cluster is up.
+"""Benchmark of `observe: {metrics: true}`: CPU time of the brokers under load, and time until a cluster is up.
 
 ``python tools/bench/metrics.py [rounds]``. In each round two clusters of one controller and three brokers are started,
-one after the other, one of them with exporters, which is first changing from round to round. Then both have the same
-load at the same time, and one is scraped as a run scrapes: processor time of the brokers from /proc, side by side. In
-the first seconds a JVM compiles what the scrapes run; behind them the bar (issue 18) is at most 3 % more.
-"""
+one after the other; one of them has exporters. Which one is first alternates. Then both get the same load at the same
+time, and the cluster with exporters is scraped as in a run. CPU times of the brokers are read from /proc. In the first
+seconds a JVM compiles the code that the scrapes use; for the time after that the bar (issue 18) is at most 3 % more
+CPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = ("without", "with")
 
 
 class Load:
-    """Records with acks=all at a fixed rate, and a reader of them."""
+    """A producer of records with acks=all at a fixed rate, and a reader of these records."""
 
     def __init__(self, bootstrap: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -74,7 +74,7 @@ class Load:
 
 
 def cpu_s(cluster: ProcessCluster) -> float:
-    """User and system time of the brokers so far."""
+    """Return user plus system time of all brokers so far, in seconds."""
     pids = [node.pid for node in cluster.brokers()]
     times = [psutil.Process(pid).cpu_times() for pid in pids if pid is not None]
     return sum(one.user + one.system for one in times)
@@ -83,8 +83,9 @@ def cpu_s(cluster: ProcessCluster) -> float:
 def one_round(
     installed: Installation, folder: Path, order: tuple[str, ...]
 ) -> dict[str, tuple[float, float, float, float]]:
-    """By kind: seconds until it was up, processor time until then, and of the brokers per second of the first load and
-    of the load behind that."""
+    """Start a cluster of each kind in this `order`, load both, and return four figures by kind: seconds until it was
+    up; CPU seconds until then; CPU seconds of the brokers per second of the first load; the same for the second
+    load."""
     with ExitStack() as stack:
         clusters: dict[str, ProcessCluster] = {}
         up: dict[str, tuple[float, float]] = {}
@@ -124,7 +125,6 @@ def one_round(
 
 
 def main() -> None:
-    """Measure, print each round and the medians of the ratios."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     installed = install(ClusterSpec().kafka)
     exporter_jar()

@@ -1,14 +1,13 @@
-"""Seconds and memory of each stage after a run, by the number of its partitions: all grow no faster than these.
+"""Benchmark: seconds and memory of each stage after a run, by number of partitions. Fails if a stage exceeds its bar.
 
     python tools/bench/partitions.py [--counts 10,100,1000,5000] [RUN …]
 
-Each RUN is the directory of a run whose files may be written to. Without any, the model runs the experiment below at
-each count (5,000 partitions take it minutes). Each stage is a process of its own. Seconds are processor time, of the
-audit wall time (it has workers of its own); memory is the peak of the process.
+Each RUN is a run directory, whose files may be overwritten. Without any, the model runs the experiment below at each
+count (minutes for 5,000 partitions). Each stage is a process of its own. Seconds are CPU time, for the audit wall time
+(it has workers of its own). Memory is the peak of the process.
 
-Fails if the stages up to the verdict take more than 60 s or 1.5 GiB at 1,000 partitions, 300 s at 5,000, or if a stage
-takes more than 1.5 times as long per partition as at the count before.
-"""
+The bars: the stages up to the verdict take at most 60 s and 1.5 GiB at 1,000 partitions, and 300 s at 5,000. A stage
+takes at most 1.5 times as long per partition as at the count before."""
 
 from __future__ import annotations
 
@@ -50,10 +49,10 @@ seed: 3
 """
 BARS_S: Final = {1000: 60.0, 5000: 300.0}
 BAR_MIB: Final = 1536
-"""At 1,000 partitions."""
+"""Greatest peak memory of a stage at 1,000 partitions."""
 GROWTH: Final = 1.5
 NOISE_S: Final = 2.0
-"""A stage below this is start-up: imports, not partitions."""
+"""Seconds that a stage spends on start-up (imports). Shorter times are not compared between counts of partitions."""
 
 
 def _audit(run: CaseDir) -> None:
@@ -103,14 +102,14 @@ BEFORE_THE_VERDICT: Final = ("audit", "replay", "prediction", "judge")
 
 @dataclass(frozen=True)
 class StageCost:
-    """Seconds and MiB of one stage."""
+    """CPU seconds (of the audit: wall seconds) and peak memory in MiB of one stage."""
 
     seconds: float
     mib: int
 
 
 def measure_stage(stage: str, run: Path) -> StageCost:
-    """Run a stage in a process of its own."""
+    """Run a stage in a process of its own, and return its cost."""
     words = [sys.executable, __file__, "--stage", stage, str(run)]
     done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
     found = json.loads(done.stdout.splitlines()[-1])
@@ -118,7 +117,7 @@ def measure_stage(stage: str, run: Path) -> StageCost:
 
 
 def run_stage(stage: str, run: CaseDir) -> None:
-    """Run a stage in this process, and print what it took as a line of JSON."""
+    """Run a stage in this process, and print its seconds and MiB as a line of JSON."""
     began = time.monotonic()
     STAGES[stage](run)
     seconds = time.monotonic() - began if stage == "audit" else time.process_time()
@@ -127,7 +126,7 @@ def run_stage(stage: str, run: CaseDir) -> None:
 
 
 def make_run(count: int, folder: Path) -> Path:
-    """Run the experiment in the model with so many partitions; its run directory."""
+    """Run the experiment in the model with `count` partitions; return the run directory."""
     from ackproof_simulator.backend import run_in_model
 
     file = folder / f"{count}.yaml"
@@ -139,13 +138,12 @@ def make_run(count: int, folder: Path) -> Path:
 
 
 def count_partitions(run: Path) -> int:
-    """Return the number of partitions of a run's case."""
     topics = CaseFile.load(CaseDir(run).case_json).resolved["experiment"]["topics"]  # type: ignore[index,call-overload]
     return sum(topic["partitions"] for topic in topics.values())  # type: ignore[union-attr,index,call-overload,misc]
 
 
 def find_faults(costs: dict[int, dict[str, StageCost]]) -> list[str]:
-    """Return which bars do not hold, as sentences."""
+    """Return a sentence for each bar that a stage exceeds; empty if all hold."""
     faults = []
     for count, bar in BARS_S.items():
         if count in costs:
@@ -165,7 +163,7 @@ def find_faults(costs: dict[int, dict[str, StageCost]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 where a bar does not hold."""
+    """Print the table; return exit code 1 if a bar is exceeded, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,9 @@
-"""What the catalogue's predictions come to: for each world that a case is asked about the answers, and what they cost.
+"""Lists the predictions of the catalogue's cases: the answers for each scope that is searched, and their cost.
 
     python tools/bench/predictions.py [states, default 240,000] [a word of the case's file, default all of them]
 
-Prints Markdown, a row for each world with the cases that it stands for, then how many cases are left unknown. Each
-world is looked at by a process of its own with an empty cache; seconds are of its processor, MiB what its peak grew by.
-"""
+Prints a Markdown row per scope with the cases that search it, then the number of cases with unknown classes. Each scope
+is searched in a process of its own with an empty cache. Seconds are CPU time, MiB is the growth of peak memory."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 class Looked(NamedTuple):
-    """What a world's answers are, and what they cost: seconds of processor, bytes."""
+    """Answers of the explorer for one scope, with their cost: CPU seconds, and growth of peak memory in bytes."""
 
     found: Answers
     seconds: float
@@ -40,7 +39,8 @@ class Looked(NamedTuple):
 
 
 def cases(word: str) -> Iterator[tuple[str, Case]]:
-    """Every case of the catalogue and of the claims, repeats left out, with the name of its file."""
+    """Yield (name of the file, case) for every case of the catalogue and of the claims whose file name contains `word`.
+    Only the first repeat of a case is yielded."""
     for file in sorted(EXPERIMENTS.rglob("*.yaml")):
         if word in file.name:
             for _, case in plan_cases(BatchOptions((file,))):
@@ -49,7 +49,7 @@ def cases(word: str) -> Iterator[tuple[str, Case]]:
 
 
 def look(scope: Scope, states: int) -> Looked:
-    """Ask as `ackproof predict` does; nothing is remembered from before."""
+    """Search a scope as `ackproof predict` does, with an empty cache and at most `states` states."""
     with tempfile.TemporaryDirectory() as empty:
         os.environ["ACKPROOF_CACHE"] = empty
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -60,7 +60,7 @@ def look(scope: Scope, states: int) -> Looked:
 
 
 def settings(scope: Scope) -> str:
-    """A world in a line, with the settings that tell it from others."""
+    """Return a scope as one line, with the settings that distinguish it from other scopes of the table."""
     rules = scope.rules
     parts = [described(scope).replace("brokers=3,records=1,", ""), f"min ISR {rules.min_insync}"]
     marks = {
@@ -72,7 +72,7 @@ def settings(scope: Scope) -> str:
 
 
 def row(names: Counter[str], scope: Scope, looked: Looked) -> str:
-    """One line of the table."""
+    """Return the Markdown row of one scope. `names`: number of cases that search it, by file."""
     which = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.items())
     chances = " | ".join(looked.found.classes[kind].chance.value for kind in MISSING)
     cost = f"{looked.found.states:,} | {looked.seconds:.1f} | {looked.grown / (1 << 20):.0f}"

@@ -1,9 +1,9 @@
-"""The table of protections: each taken away alone, and all of them on, in the same scope.
+"""Prints the table of protections: for each, a search with this protection switched off, and one with all on, in the
+same scope.
 
     PYTHONPATH=tests/support python tools/bench/protection_table.py [name of a protection]
 
-Prints Markdown, a row as soon as it is known. Seconds are of the processor, so that a busy machine does not count.
-"""
+Prints a Markdown row as soon as it is known. Seconds are CPU time, so that other load on the machine does not count."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from ackproof_reference.rules import PROTECTIONS, Truncation, without
 from protections import CASES, LARGER, LATER, MASKED, PAIRS
 
 MOST = 12_000_000
-"""States after which a search is given up; the row says so."""
+"""Limit of states of one search; the row shows if a search reached it."""
 
 
 def searched(scope: Scope, *wanted: str) -> tuple[Search, float]:
-    """A search to its end or to what is wanted, and the seconds of processor that it took."""
+    """Search a scope until the `wanted` classes are found or all states are visited; none wanted: visit all states.
+    Return the search and its CPU seconds."""
     search = Search(world(scope), frozenset(wanted) or frozenset({"nothing, all are looked at"}))
     began = time.process_time()
     search.run(max_states=MOST)
@@ -32,7 +33,7 @@ def searched(scope: Scope, *wanted: str) -> tuple[Search, float]:
 
 
 def described(scope: Scope) -> str:
-    """A scope in few words."""
+    """Return a scope in a few words: release of its rules, size and incidents."""
     rules = "2.1" if scope.rules.truncation is not Truncation.ON_FETCH else "4.1"
     wrong = ", ".join(
         f"{name.replace('_', ' ')} {count}"
@@ -46,7 +47,8 @@ def described(scope: Scope) -> str:
 
 
 def row(name: str, scope: Scope, kind: str, note: str = "") -> str:
-    """One line of the table; an empty `kind` means that nothing is to be found."""
+    """Return the Markdown row of one protection. `kind`: the class that must be found without it; '' if nothing may be
+    found."""
     off, off_seconds = searched(replace(scope, rules=without(scope.rules, name)), *([kind] if kind else []))
     on, on_seconds = searched(scope)
     found = off.findings.get(kind)
@@ -62,7 +64,8 @@ def row(name: str, scope: Scope, kind: str, note: str = "") -> str:
 
 
 def rows() -> Iterator[tuple[str, Scope, str, str]]:
-    """All cases of `tests/support/protections.py`, in the order of the rules."""
+    """Yield (protection, scope, class, note) for all cases of `tests/support/protections.py`, in the order of
+    `PROTECTIONS`. The class is '' if other protections mask this one."""
     for name in PROTECTIONS:
         for scope, kind in (table[name] for table in (CASES, LARGER, LATER) if name in table):
             yield name, scope, kind, ""

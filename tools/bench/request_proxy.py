@@ -1,11 +1,10 @@
-"""What the request proxy costs, beside Toxiproxy and no proxy at all: `python tools/bench/request_proxy.py`.
+"""Benchmark of the request proxy against Toxiproxy and no proxy: `python tools/bench/request_proxy.py`.
 
-A server that answers each frame (as a broker: in order, correlation id by correlation id) and a client, over loopback:
-MB/s of Produce requests of 1 MB with five in flight, the median of a small request's round trip, and the same while
-another link through the same server carries Produce requests of 50 KB at 20 MB/s, which is why one loop serves all
-links. The ways take turns, so that what else the machine does befalls all of them; the table has the median of the
-rounds.
-"""
+A client and a server that answers each frame in order, as a broker does, talk over loopback. Three figures are
+measured. Throughput: MB/s of Produce requests of 1 MB with five in flight. Latency: median round trip of a small
+request. Latency under load: the same while another link through the same proxy carries Produce requests of 50 KB at 20
+MB/s. The ways take turns, so that other load on the machine affects all alike; the table has the medians of the
+rounds."""
 
 from __future__ import annotations
 
@@ -38,18 +37,18 @@ BESIDE: Final = 20e6
 
 
 def frame(api: int, correlation: int, body: bytes) -> bytes:
-    """A framed request of version 3."""
+    """Return a request of version 3 with its header and length prefix. `api`: the API key."""
     head = struct.pack(">hhih", api, 3, correlation, 5) + b"bench"
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
 def produce(correlation: int, size: int) -> bytes:
-    """A Produce request with acks=all, of which the rest is filler."""
+    """Return a Produce request with acks=all and `size` bytes of filler in place of records."""
     return frame(0, correlation, struct.pack(">hh", -1, -1) + bytes(size))
 
 
 def serve(port: int) -> None:
-    """Answer every frame with its correlation id and 40 bytes."""
+    """Answer every frame on a port with its correlation id and 40 bytes; never returns."""
     listening = socket.create_server((HOST, port))
     while True:
         line, _ = listening.accept()
@@ -79,7 +78,7 @@ def _answer_all(line: socket.socket) -> None:
 
 
 def throughput(address: Address, seconds: float) -> float:
-    """MB a second of large requests."""
+    """Return the MB/s of large requests to an address, measured for this many seconds."""
     sent = 0
     data = produce(7, LARGE)
     with socket.create_connection(address) as line:
@@ -96,7 +95,7 @@ def throughput(address: Address, seconds: float) -> float:
 
 
 def latency(address: Address, rounds: int) -> list[float]:
-    """Round trips of a request of 200 bytes, in ms."""
+    """Return the round trips in ms of `rounds` requests of 200 bytes."""
     took = []
     with socket.create_connection(address) as line:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -111,7 +110,8 @@ def latency(address: Address, rounds: int) -> list[float]:
 
 @contextmanager
 def busy(address: Address) -> Iterator[None]:
-    """Somebody else sends `BESIDE` bytes a second meanwhile, each time 50 KB and waits for the answer."""
+    """While the block lasts, send `BESIDE` bytes per second to an address: requests of 50 KB, each after the answer to
+    the one before."""
     over = threading.Event()
 
     def send() -> None:
@@ -141,7 +141,7 @@ def _exactly(line: socket.socket, size: int) -> None:
 
 @contextmanager
 def roads(folder: Path) -> Iterator[dict[str, Address]]:
-    """The server, and ways to it, by their names."""
+    """Start the server and the proxies; yield the addresses that lead to the server, by name of the way."""
     ports = _free_ports(7)
     node = Address(HOST, ports[0])
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(node.port,), daemon=True)
@@ -184,11 +184,11 @@ _OTHERS: Final = {
     "requests": "requests, with a rule for another API",
     "requests, with a rule for another API": "requests",
 }
-"""Another link through the same server."""
+"""For each way to the broker: the way that carries the load while latency is measured on the first. Both lead through
+the same proxy."""
 
 
 def main() -> None:
-    """Measure, and print the table."""
     options = argparse.ArgumentParser()
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=1.0)

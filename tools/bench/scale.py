@@ -1,24 +1,23 @@
-"""Does the audit share its work evenly? One worker against two, of a cluster beside a store.
+"""Benchmark: does the audit share its work evenly between Spark workers? One worker against two, of a standalone
+cluster.
 
     python tools/bench/scale.py [--records 10000000] [--layout own,hot] [--rounds 1] [--folder] [--keep DIR]
 
-Makes a ledger of 12 partitions and one with all rows in one partition (3.2 rows a record: 31,000,000 records are 10^8
-rows, for which making needs 8 GiB), puts them into an S3 server on the loopback (moto, which holds them in memory;
-`--folder`: leaves them in a folder), and audits each on a standalone cluster of Spark with one worker of one core, then
-with two. All processes of an audit together have as many cores of this machine as it has workers: else one worker
-leaves the other cores to the driver and the JVMs, and two have less of them each. What is counted is held against what
-was planted. The times of tasks come out of Spark's event log, and nobody looks at the processes meanwhile: that took a
-quarter of a core, of which tasks of two workers felt more than those of one.
+Makes a ledger of 12 partitions, and one with all rows in one partition (3.2 rows per record: 31,000,000 records are
+10^8 rows, which take 8 GiB to make). Puts them into an S3 server on loopback (moto, which keeps them in memory), or
+with `--folder` leaves them in a folder. Each ledger is audited on a Spark cluster with one worker of one core, then
+with two workers. All processes of an audit together may use as many cores as it has workers: otherwise one worker would
+leave the other cores to the driver and the JVMs. The counts are compared with what was planted. Task times come from
+Spark's event log; processes are not sampled, because that took a quarter of a core.
 
-Printed of each audit: wall time (driver and workers, session start included), tasks and the sum of their times, the
-longest task against the mean of its stage. Stages with less than a tenth of the sum are left out of that last figure,
-and so is the job that starts the workers. Of the sum it is a part: `starts`. Each worker has its own start, however
-little work there is, so it has a bar of its own.
+Prints for each audit: wall time (driver and workers, session start included), number and total time of tasks, and the
+longest task divided by the mean of its stage. This ratio leaves out stages with less than a tenth of the total, and the
+job that starts the workers. The total includes that job (`starts`). Each worker has to start however little work there
+is, so the start has a bar of its own.
 
-Exit code 1: of the medians of the rounds, with two workers the sum without starts is larger by more than `--grows`
-(0.1), a worker's start takes more than `--start` (4 s), or a longest task is more than `--most` (1.3) times the mean of
-its stage.
-"""
+Exit code 1 if, in the medians of the rounds, one of these holds. With two workers the total without starts is larger by
+more than `--grows` (0.1). The start of a worker takes more than `--start` (4 s). A longest task is more than `--most`
+(1.3) times the mean of its stage."""
 
 from __future__ import annotations
 
@@ -56,12 +55,12 @@ CONF = {
     "spark.eventLog.rolling.enabled": "false",
 }
 LEAST_SHARE = 0.1
-"""Of the sum of all tasks: a stage with less says nothing of how even the work is."""
+"""Share of the total task time below which a stage is left out of the ratio of the longest task."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task that succeeded, in seconds. `starts`: it does nothing but to start a worker."""
+    """One task of Spark that succeeded. `seconds`: its time. `starts`: True if it only starts a worker."""
 
     stage: int
     seconds: float
@@ -70,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Shared:
-    """An audit, and how its work was shared. `wall` in seconds."""
+    """One audit with its tasks. `wall`: wall time in seconds. `counts`: findings by class."""
 
     wall: float
     counts: dict[str, int]
@@ -86,7 +85,8 @@ class Shared:
 
     @property
     def longest(self) -> float:
-        """The longest task against the mean of its stage, of the stages that matter."""
+        """The greatest ratio of the longest task to the mean of its stage, over the stages with at least `LEAST_SHARE`
+        of the total."""
         stages: dict[int, list[float]] = defaultdict(list)
         for task in self.tasks:
             if not task.starts:
@@ -96,7 +96,7 @@ class Shared:
 
 
 def tasks_of(events: Path) -> tuple[Task, ...]:
-    """What the event log says of an application's tasks, in the order in which they ended."""
+    """Return the successful tasks in a Spark event log, in the order in which they ended."""
     found: list[Task] = []
     starts: set[int] = set()
     for line in events.read_text("utf-8").splitlines():
@@ -112,7 +112,7 @@ def tasks_of(events: Path) -> tuple[Task, ...]:
 
 @contextmanager
 def cores(count: int) -> Iterator[None]:
-    """What is started in this block has so many of this machine's cores together."""
+    """Limit this process, and what it starts in the block, to `count` cores of the machine."""
     all_ = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(all_)[:count])
     try:
@@ -122,7 +122,8 @@ def cores(count: int) -> Iterator[None]:
 
 
 def audited(ledger: Path, workers: int, folder: Path) -> Shared:
-    """One audit, on a cluster of its own below `folder`."""
+    """Run one audit on a Spark cluster of its own with this number of workers. `folder`: for the cluster's files and
+    event log."""
     events = folder / "events"
     events.mkdir(parents=True)
     with cores(workers), cluster(folder, workers) as running:
@@ -138,7 +139,8 @@ def audited(ledger: Path, workers: int, folder: Path) -> Shared:
 
 @contextmanager
 def stored(ledgers: Sequence[Path], *, here: bool) -> Iterator[list[Path]]:
-    """The same ledgers in a store, while the block lasts."""
+    """Copy the ledgers into an S3 server that runs while the block lasts, and yield their paths there. `here`: True to
+    leave them where they are."""
     if here:
         yield list(ledgers)
         return
@@ -156,7 +158,8 @@ def stored(ledgers: Sequence[Path], *, here: bool) -> Iterator[list[Path]]:
 
 @dataclass(frozen=True)
 class Medians:
-    """Of the rounds with so many workers: seconds, seconds, and how much the longest task exceeds its mean."""
+    """Medians over the rounds with one number of workers: total task seconds, seconds of the starts, and the ratio of
+    the longest task."""
 
     workers: int
     total: float
@@ -178,7 +181,7 @@ def growth(one: float, two: float) -> str:
 
 
 def wrong(one: Medians, two: Medians, bars: argparse.Namespace) -> list[str]:
-    """Which bars are broken."""
+    """Return a sentence for each bar that is exceeded. `one`, `two`: medians with one worker and with two."""
     said: list[str] = []
     if two.work > (1 + bars.grows) * one.work:
         said.append(f"the work of two workers takes {growth(one.work, two.work)}")
@@ -191,7 +194,6 @@ def wrong(one: Medians, two: Medians, bars: argparse.Namespace) -> list[str]:
 
 
 def main() -> int:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--layout", default="own,hot")

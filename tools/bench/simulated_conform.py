@@ -1,9 +1,8 @@
-"""Simulated runs replayed, many seeds of every file: `python tools/bench/simulated_conform.py --seeds 10 [FILE…]`.
+"""Replays simulated runs, many seeds of every file: `python tools/bench/simulated_conform.py --seeds 10 [FILE…]`.
 
-The simulation and the replay must agree: no forbidden step, the leader that the reference names, each lost record
-explained and none other. One line for each run that disagrees, and how many there were; exit code 1 if there is one.
-A run and its replay take about half a second of one core.
-"""
+Simulation and replay must agree: no forbidden step, the leaders that the reference names, and exactly the lost records
+explained. Prints one line for each run that disagrees, then their number; exit code 1 if there is any. A run and its
+replay take about half a second of one core."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from simulated_run import simulated  # noqa: E402 — a tool beside the tests, n
 
 
 def disagreement(file: ConformanceFile) -> Iterator[str]:
-    """Everything in which the replay does not agree with the simulated run."""
+    """Yield a sentence for each difference between the replay and the simulated run."""
     if file.forbidden is not None:
         yield f"forbidden: {file.forbidden.rule}: {file.forbidden.text}; {file.forbidden.state_before}"
     yield from (f"{one.anomaly}: {one.unexplained} unexplained" for one in file.classes if one.unexplained)
@@ -41,7 +40,6 @@ def disagreement(file: ConformanceFile) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", type=Path, default=sorted((ROOT / "experiments").glob("*.yaml")))
     parser.add_argument("--seeds", type=int, default=10)

@@ -1,9 +1,10 @@
-"""How many simulated runs a second: each cell of the main experiment, about 50 batches a run, on one core.
+"""Benchmark of the simulator: runs per CPU second for each cell of the main experiment, about 50 batches per run, on
+one core.
 
     python tools/bench/simulator.py [RUNS]
 
-The bar of issue 6 is 100 runs a second. CPU time, so that a busy machine shows less; its load stands beside it.
-"""
+The bar of issue 6 is 100 runs per second. CPU time is used because other load affects it less; the machine's load is
+printed too."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from ackproof_simulator.sweep import with_linger
 
 MATRIX = Path(__file__).parents[2] / "experiments" / "acks-matrix.yaml"
 LINGER_S = 0.15
-"""Makes about 50 batches a run, of both producers together."""
+"""Linger of the producers in seconds, with which a run has about 50 batches of both producers together."""
 ROUNDS = 5
 
 
 def main(runs: int) -> None:
-    """Measure every cell: the median of five rounds."""
+    """Measure every cell with `runs` runs per round, and print the median of five rounds."""
     print(f"load {os.getloadavg()[0]:.1f}, {runs} runs a round, median of {ROUNDS} rounds")
     for case in cases(load(MATRIX, backend="model")):
         coarse = with_linger(case, LINGER_S)

@@ -1,14 +1,14 @@
-"""A soak that lies and is weighed: is each lie found within two windows, nothing else, and does nothing of ours grow?
+"""Runs a soak with planted lies and measures memory: each lie must be found within two windows, nothing else may be
+found, and no process of the harness may grow.
 
-``python tools/bench/soak.py --lies 1500,1560,1620 --settled 600 -- run experiments/soak.yaml --soak 30m --keep 3``
-runs `ackproof` with these words in this process. At these seconds of the load its first producer lies, once in each way
-(`tests/cluster/lies/lying_producer.py`). Every five seconds the resident memory (VmRSS) of this process and of each
-process of the run that is no node of the cluster is written down. At the end it tells, for each, what it had after
-``--settled`` seconds of the load and at its end, and the slope of the line of least squares in MiB an hour.
+``python tools/bench/soak.py --lies 1500,1560,1620 --settled 600 -- run experiments/soak.yaml --soak 30m --keep 3`` runs
+`ackproof` with the words after `--` in this process. At the seconds of the load in `--lies`, its first producer lies,
+once in each way (`tests/cluster/lies/lying_producer.py`). Every five seconds the resident memory (VmRSS) of this
+process, and of each process of the run that is no node, is recorded. At the end the tool prints, for each, its memory
+``--settled`` seconds after the begin of the load and at its end, and the slope (least squares) in MiB per hour.
 
-Exit code 1: a lie was found later or not at all, something else was found, or all processes together grow by more than
-``--most`` MiB an hour.
-"""
+Exit code 1 if a lie was found later or not at all, something else was found, or all processes together grow by more
+than ``--most`` MiB per hour."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ LIAR = Path(__file__).parents[2] / "tests" / "cluster" / "lies"
 LIES = ("lost", "duplicate", "resurrected")
 HARMLESS = {"surfaced"}
 FEWEST = 10
-"""Looks at a process, of which less shows no slope."""
+"""Least number of memory samples of a process for which a slope is computed."""
 
 
 def resident_mib(pid: int) -> float | None:
-    """VmRSS of a process; None: it is gone."""
+    """Return the resident memory (VmRSS) of a process in MiB; None if the process is gone."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmRSS:"):
@@ -57,13 +57,14 @@ def is_producer(role: str) -> bool:
 
 @dataclass
 class Weigher:
-    """Looks at memory, and asks for lies. `looks`: seconds of the load (negative before it), and MiB by role."""
+    """Samples memory, and requests the lies at their times. `lies`: file to create → second of the load. `looks`:
+    samples, each with the seconds of the load (`s`, negative before it) and MiB by role."""
 
     lies: dict[Path, float]
     looks: list[dict[str, float]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     over_s: float = 0.0
-    """When the last producer was seen."""
+    """Second of the load at which a producer was last seen running."""
 
     def watch(self) -> None:
         began = time.monotonic()
@@ -86,7 +87,8 @@ class Weigher:
 
 
 def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> float:
-    """Say each role's memory and slope; the slope of all that live throughout together, in MiB an hour."""
+    """Print memory and slope of each role. Return the slope of all roles that lived throughout together, in MiB per
+    hour. `settled_s`, `until_s`: seconds of the load to which the samples are limited."""
     of_load = [look for look in looks if settled_s <= look["s"] <= until_s]
     by_role: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in of_load:
@@ -110,7 +112,8 @@ def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> flo
 
 
 def wrong(run: CaseDir, asked: bool) -> Iterator[str]:
-    """What the windows of a run lack, or have too much."""
+    """Yield a sentence for each lie that was not told, or not found in time, and for each other finding of the windows
+    except those in `HARMLESS`. `asked`: True if lies were requested."""
     audited = list(read_windows(run))
     found = {name: at for at, one in enumerate(audited) for name in one.counts}
     lies = run.clients / "p0" / "lies.jsonl"

@@ -1,10 +1,10 @@
-"""How long a cluster of one controller and three brokers takes to start, against the same four JVMs by hand.
+"""Benchmark: start of a cluster of one controller and three brokers, against the same four JVMs started by hand.
 
-``python tools/bench/start.py [rounds]``. Both in turn, who is first changing from round to round; from the first JVM
-to the first record with acks=all on three replicas. By hand: the same Java, jars, archives, flags and logging, Kafka's
-own settings but for the short time-outs of an election, no harness. So the ratio tells what the harness adds or saves,
-and the time by hand what the machine is: the bar (issue 5) is 2.5 s where the JVMs by hand take 1.7-2.1 s.
-"""
+``python tools/bench/start.py [rounds]``. Measures the time from the first JVM to the first record that acks=all
+acknowledges on three replicas. Both ways alternate. By hand means: the same Java, jars, archives, flags and logging,
+Kafka's own settings except short election time-outs, and no harness. So the ratio shows what the harness adds, and the
+time by hand shows the speed of the machine. The bar (issue 5) is 2.5 s on a machine on which the JVMs by hand take
+1.7-2.1 s."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ replica.fetch.wait.max.ms=100
 
 
 def by_hand(installed: Installation, folder: Path) -> float:
-    """Seconds until the first ack of four JVMs that are merely started."""
+    """Start the four JVMs without the harness; return the seconds until the first acknowledged record."""
     began = time.perf_counter()
     with ExitStack() as running:
         for node in (CONTROLLER, *BROKERS):
@@ -76,7 +76,7 @@ def by_hand(installed: Installation, folder: Path) -> float:
 
 
 def _command(installed: Installation, node: int, folder: Path) -> list[str]:
-    """A folder as a formatted node has it, and the command line that runs the node."""
+    """Write the folder of a formatted node; return the command line that runs the node."""
     role: Role = "controller" if node == CONTROLLER else "broker"
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text(f"version=1\ncluster.id={'A' * 22}\nnode.id={node}\n", "utf-8")
@@ -112,7 +112,7 @@ def _all_there(admin: AdminClient) -> bool:
 
 
 def ours(installed: Installation, folder: Path) -> float:
-    """Seconds until the first ack of a cluster of the harness."""
+    """Start a cluster with the harness; return the seconds until the first acknowledged record."""
     tag = RunTag(secrets.token_hex(8), folder, folder)
     began = time.perf_counter()
     cluster = ProcessCluster(ClusterSpec(), folder / "nodes", tag, lambda event: None, installed=installed)
@@ -140,7 +140,6 @@ def _first_ack(bootstrap: str) -> None:
 
 
 def main() -> None:
-    """Measure in turn, print both medians and the ratio."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     installed = install(ClusterSpec().kafka)
     times: dict[str, list[float]] = {"by hand": [], "ackproof": []}

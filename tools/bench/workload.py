@@ -1,13 +1,12 @@
-"""The rates of a producer with its ledger against a bare one, and of a reader against bare consume, on real brokers.
+"""Benchmark of ackproof's producers and readers against bare ones, on real brokers: records per second.
 
-``python tools/bench/workload.py [rounds] [producer|java|reader …]``. Both sides in turn, who is first changing from
-round to round, each a process of its own with the same settings of librdkafka; the median of the rounds is what counts.
-Each load goes to an empty topic. Logs and ledgers are in memory where there is room
-(/dev/shm), so that no disk that others write to decides; TMPDIR says where else.
+``python tools/bench/workload.py [rounds] [producer|java|reader …]``. Both sides take turns, each as a process of its
+own with the same client settings; the median of the rounds counts. Each load goes to an empty topic. Logs and ledgers
+are in memory (/dev/shm) if there is room, so that no shared disk decides; TMPDIR sets another place.
+
 The bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5. "reader, strangers" reads records
-of another run, as in a topic that is not ours alone. "java" is the producer on the Java client, against one that only
-sends (BareProducer.java); bar 0.9 (issue 43).
-"""
+of another run, as in a topic that others write to as well. "java" is the producer on the Java client, against a program
+that only sends (BareProducer.java); bar 0.9 (issue 43)."""
 
 from __future__ import annotations
 
@@ -62,16 +61,16 @@ LOAD_S = 3.0
 JAVA_LOAD_S = 12.0
 VALUE = 100
 READ = 3_000_000
-"""Records that a reader reads: enough that what it needs to begin and to end does not matter."""
+"""Number of records that a reader reads: enough for its start and end not to matter."""
 BARE_JAVA = Path(__file__).with_name("BareProducer.java")
 WARM_UP = 1_000_000
-"""Records that a Java producer sends before it is measured: its code is compiled then."""
+"""Number of records that a Java producer sends before it is measured: by then its code is compiled."""
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 RUN, OTHER_RUN = "00" * 8, "11" * 8
 
 
 class Cost(NamedTuple):
-    """Records per second, and microseconds of the processor for each of them."""
+    """Records per second, and CPU microseconds per record."""
 
     rate: float
     cpu_us: float
@@ -79,7 +78,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Bench:
-    """Where it is measured."""
+    """The cluster on which everything is measured, and the folder for the runs' files."""
 
     cluster: ProcessCluster
     folder: Path
@@ -89,7 +88,7 @@ class Bench:
         return self.cluster.bootstrap
 
     def empty(self) -> None:
-        """Delete the topic and create it anew: what was written before is off the disk and out of the way."""
+        """Delete the topic and create it again, so that the disk has no earlier records."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for deleted in admin.delete_topics(list(TOPICS)).values():
             deleted.result()
@@ -106,14 +105,16 @@ class Bench:
         return run, RunClock.start(), RunTag(run_id, self.folder, run.path)
 
     def bare(self, what: str, config: dict[str, ConfigValue]) -> float:
-        """Records per second of a process that does nothing but produce, or consume."""
+        """Return the records per second of a process that only produces, or only consumes. `what`: `produce` or
+        `consume`."""
         if what == "produce":
             self.empty()
         words = [sys.executable, __file__, f"bare-{what}", json.dumps(config)]
         return float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
     def bare_java(self, config: dict[str, ConfigValue]) -> Cost:
-        """What a Java program costs that only produces, with the flags and jars of our Java client."""
+        """Return the cost of a Java program that only produces, with the flags and jars of the harness's Java
+        client."""
         self.empty()
         settings = self.folder / "bare.properties"
         settings.write_text(
@@ -128,7 +129,7 @@ class Bench:
         return Cost(*map(float, done.stdout.split()))
 
     def java(self, spec: ProducerSpec) -> Cost:
-        """What our Java client costs while it sends, once its code is compiled."""
+        """Return the cost of the harness's Java producer, measured after its warm-up."""
         self.empty()
         run, clock, tag = self.case()
         workload = Workload(
@@ -145,7 +146,7 @@ class Bench:
         return Cost(records / took, spent / records * 1e6)
 
     def load(self) -> None:
-        """Fill the topic until there is enough to read."""
+        """Fill the topic with `READ` records."""
         producer = Producer(producer_config(ProducerSpec(acks="1"), self.bootstrap, "load"))
         missing = READ - sum(ends_of(self.bootstrap).values())
         encode = BulkEncoder(RUN, 1, PLACES, 0, VALUE)
@@ -156,7 +157,8 @@ class Bench:
         producer.flush()
 
     def producer(self, spec: ProducerSpec) -> float:
-        """Records per second, from the first send to the last acknowledgement, as the ledger has it."""
+        """Return the records per second of the harness's producer, from the first send to the last acknowledgement in
+        its ledger."""
         self.empty()
         run, clock, tag = self.case()
         load = WorkloadSpec(producers=spec)
@@ -170,7 +172,8 @@ class Bench:
         return rows.num_rows / span_ns * 1e9
 
     def reader(self, ends: dict[TopicPartition, int], run_id: str) -> float:
-        """Records per second, from the first batch to the closed ledger, of a reader of this run."""
+        """Return the records per second of the final reader, from its first batch to its closed ledger. `run_id`: the
+        run whose records it expects."""
         run, clock, tag = self.case(run_id)
 
         def known(places: object) -> dict[TopicPartition, End]:
@@ -189,7 +192,7 @@ class Bench:
 
 
 def send(producer: Producer, topic: str, value: bytes, partition: int) -> None:
-    """Produce one record; while the queue is full, wait."""
+    """Produce one record; wait while the queue is full."""
     while True:
         try:
             return producer.produce(topic, value, None, partition)
@@ -198,7 +201,8 @@ def send(producer: Producer, topic: str, value: bytes, partition: int) -> None:
 
 
 def bare_produce(config: dict[str, ConfigValue]) -> float:
-    """Produce the same records by the same calls without a ledger: no journal, no delivery callback, no counters."""
+    """Produce the records of the harness by the same calls, without journal, delivery callback and counters; return
+    records per second."""
     producer = Producer(config)
     offer, encode = producer.produce_batch, BulkEncoder(RUN, 0, PLACES, 0, VALUE)
     count, began = 0, time.monotonic()
@@ -216,7 +220,7 @@ def bare_produce(config: dict[str, ConfigValue]) -> float:
 
 
 def bare_consume(config: dict[str, ConfigValue]) -> float:
-    """Consume all partitions to their ends, without looking at the records."""
+    """Consume all partitions to their ends without decoding the records; return records per second."""
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as ClientPartition
 
@@ -235,7 +239,6 @@ def bare_consume(config: dict[str, ConfigValue]) -> float:
 
 
 def ends_of(bootstrap: str) -> dict[TopicPartition, int]:
-    """The log ends of all partitions."""
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as ClientPartition
 
@@ -246,7 +249,7 @@ def ends_of(bootstrap: str) -> dict[TopicPartition, int]:
 
 
 def show(name: str, ours: list[float], bare: list[float], bar: float) -> None:
-    """One line of the table."""
+    """Print one line: medians of both sides, their ratio and the bar."""
     ratios = sorted(own / other for own, other in zip(ours, bare, strict=True))
     print(
         f"{name:28} {median(ours) / 1000:8.0f} k/s  bare {median(bare) / 1000:8.0f} k/s  "
@@ -258,7 +261,7 @@ def show(name: str, ours: list[float], bare: list[float], bar: float) -> None:
 def side_by_side(
     name: str, rounds: int, ours: Callable[[], float], bare: Callable[[], float], bar: float
 ) -> None:
-    """Measure both, each first in every other round; show the medians."""
+    """Measure both sides `rounds` times, alternately first, and print the medians."""
     rates: dict[Callable[[], float], list[float]] = {ours: [], bare: []}
     for number in range(rounds):
         for one in (bare, ours) if number % 2 == 0 else (ours, bare):
@@ -267,7 +270,7 @@ def side_by_side(
 
 
 def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
-    """All measurements, side by side."""
+    """Run the measurements named in `what`: `producer`, `java`, `reader`."""
     for acks in ("1", "all", "0") if "producer" in what else ():
         spec = ProducerSpec(acks=acks, value_size=VALUE)
         config = producer_config(spec, bench.bootstrap, "bare")
@@ -304,12 +307,11 @@ def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
 
 
 def enough(place: Path) -> bool:
-    """Whether there is room for the logs and ledgers of a measurement, and as much again."""
+    """Return True if a folder, and the memory, have room for the logs and ledgers of a measurement."""
     return place.is_dir() and min(shutil.disk_usage(place).free, psutil.virtual_memory().available) > ROOM
 
 
 def main() -> None:
-    """Start a cluster, measure, end it."""
     numbers = [word for word in sys.argv[1:] if word.isdigit()]
     what = [word for word in sys.argv[1:] if not word.isdigit()] or ["producer", "reader"]
     rounds = int(numbers[0]) if numbers else 5

@@ -1,14 +1,13 @@
-"""Is each small change of the audit, the quantities, the repeats, the judge, the faults or the reference noticed?
+"""Mutation tests of the audit, quantities, repeats, judge, faults and reference: does a test notice each small change?
 
-mutmut makes them.
+mutmut makes the changes.
 
-    python -m tools.mutation.mutate judge                    all of it; a run that was broken off goes on
+    python -m tools.mutation.mutate judge                    the whole room; an interrupted run is continued
     python -m tools.mutation.mutate reference --only log.py  one module of it
 
-mutmut takes a file's path for its module's name, so packages and tests are copied side by side into one folder first.
-Of each change that survives the difference is shown. Whether that is an equivalent or a test that is missing, whoever
-reads it says. The exit code is 0 when all mutants were tried, whatever survived.
-"""
+mutmut derives a module's name from its path, so packages and tests are first copied side by side into one folder. For
+each change that survives its difference is printed; a reader decides whether it is equivalent or a test is missing. The
+exit code is 0 if all mutants were tried, even if some survived."""
 
 from __future__ import annotations
 
@@ -35,20 +34,20 @@ PACKAGES = (
 BESIDE = ("tests", "tools", "experiments", "docs", "README.md", "CHANGELOG.md")
 OPTIONS = ("-p", "no:cacheprovider", "-o", "timeout=0", "-W", "ignore", "--hypothesis-profile=ci")
 KILLED, SURVIVED = (1, 3), 0
-"""Exit codes of pytest for a mutant."""
+"""Exit codes of pytest for a mutant that a test noticed, and for one that no test noticed."""
 UNASKED = (5, 33)
-"""No test runs through it."""
+"""Exit codes of mutmut for a mutant that no test executes."""
 
 RULES = (
     *("log", "leader", "isr", "follower", "controller", "rules", "transactions", "placement"),
     *("reassignment", "invariants", "zookeeper", "primaries", "quorum"),
 )
-"""Tests of the reference's rules, each of one state or of a small search."""
+"""Test modules (`tests/model/test_NAME.py`) of the reference's rules; each tests single states or small searches."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is changed, and the tests that are to notice it; none of them needs Java."""
+    """Modules to mutate, and the tests that must notice; none of these tests needs Java."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -117,7 +116,8 @@ ROOMS = {
 
 
 def lay(folder: Path, room: Room, only: str) -> None:
-    """Make the folder that mutmut works in; what it has found there before stays."""
+    """Prepare the folder in which mutmut works; results of an earlier run stay. `only`: name of one module to mutate,
+    '' for all of the room."""
     for name in (*PACKAGES, *BESIDE):
         target = folder / Path(name).name
         if (ROOT / name).is_dir():
@@ -143,7 +143,7 @@ def lay(folder: Path, room: Room, only: str) -> None:
 
 
 def fates(folder: Path) -> dict[str, int | None]:
-    """The exit code of the tests for each mutant; None: not tried."""
+    """Return the exit code of the tests for each mutant; None: not tried yet."""
     found: dict[str, int | None] = {}
     for file in sorted((folder / "mutants").rglob("*.meta")):
         found |= json.loads(file.read_text(encoding="utf-8"))["exit_code_by_key"]
@@ -151,7 +151,7 @@ def fates(folder: Path) -> dict[str, int | None]:
 
 
 def tell(folder: Path, found: dict[str, int | None]) -> None:
-    """What survived, with its difference, and how many there are of each fate."""
+    """Print each surviving mutant with its difference, then the number of mutants by result."""
     for name in (name for name, code in found.items() if code == SURVIVED):
         done = mutmut(folder, ["show", name], capture=True)
         lines = done.stdout.splitlines()
@@ -162,7 +162,7 @@ def tell(folder: Path, found: dict[str, int | None]) -> None:
 
 
 def fate(code: int | None) -> str:
-    """In a word."""
+    """Return the result of a mutant in words, such as `killed`. `code`: exit code of the tests; None: not tried."""
     if code is None:
         return "not tried"
     if code in UNASKED:
@@ -171,7 +171,7 @@ def fate(code: int | None) -> str:
 
 
 def mutmut(folder: Path, words: Iterable[str], *, capture: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run it in the folder."""
+    """Run mutmut with these arguments in the folder. `capture`: True to return its output."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [sys.executable, "-m", "mutmut", *words],

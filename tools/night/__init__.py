@@ -1,1 +1,1 @@
-"""What a night does: which jobs there are, how they are spread over shards, what came of them, the page about it."""
+"""The nightly run: its jobs, their distribution over shards, their results, and the page about them."""

@@ -1,4 +1,4 @@
-"""Doing a job: the command in a process of its own, with a bound, and then a look at what it left behind."""
+"""Runs a job: its command in a process of its own with a time limit, then a check of what it left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from night.results import CaseResult, JobResult, expected_verdict
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
 CASE_S = 240.0
-"""No case takes longer, or the job is ended: what hangs is a finding too."""
+"""Time limit in seconds per case of a job; a job that exceeds it is ended, and that is a problem of the night."""
 SLOW_TESTS_S = 7200.0
 _GRACE_S = 90.0
 
@@ -27,7 +27,8 @@ _GRACE_S = 90.0
 def do(
     job: Job, out: Path, *, case_s: float = CASE_S, command: Sequence[str | Path] | None = None
 ) -> JobResult:
-    """Do a job, its runs and its log below `out`. `command` stands in for `ackproof run …` in tests of this."""
+    """Run a job, with its runs and its log below `out`; return its result. `command`: replaces `ackproof run …`, for
+    tests of this function."""
     folder = out / re.sub(r"[^A-Za-z0-9.-]+", "-", job.name)
     folder.mkdir(parents=True)
     words = list(command or _command(job, folder))
@@ -64,7 +65,8 @@ def _command(job: Job, folder: Path) -> list[str | Path]:
 
 
 def _run(words: Sequence[str | Path], bound: float, log: int) -> int | None:
-    """The exit code; None when it did not end within `bound` seconds. Ended as Ctrl-C ends it, then for good."""
+    """Run a command; return its exit code, or None if it did not end within `bound` seconds. It is then ended with
+    SIGINT, and killed if that does not suffice. `log`: file descriptor for its output."""
     environment = {**os.environ, "NO_COLOR": "1", "CI": "true"}  # nothing skips at night
     process = subprocess.Popen(
         words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_hear_interrupts
@@ -84,12 +86,14 @@ def _run(words: Sequence[str | Path], bound: float, log: int) -> int | None:
 
 
 def _hear_interrupts() -> None:
-    """A shell's background jobs ignore SIGINT, and so would all that they start."""
+    """Let the process react to SIGINT: background jobs of a shell ignore it, and so would all processes that they
+    start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _cases(folder: Path, experiment: str) -> tuple[CaseResult, ...]:
-    """What the batch's own document says; none when there is no such document."""
+    """Return the results of the cases in the job's `batch.json`; none without this file. `experiment`: name of the
+    experiment, for the expected verdicts."""
     batches = sorted((folder / "runs").glob("*/batch.json"))
     return tuple(
         CaseResult(
@@ -105,7 +109,8 @@ def _cases(folder: Path, experiment: str) -> tuple[CaseResult, ...]:
 
 
 def _left_behind() -> tuple[str, ...]:
-    """What the broom finds when the job is over: nothing, or the job did not end what it started."""
+    """Return what `ackproof clean` found after the job, a sentence per kind; empty if the job ended all that it
+    started."""
     swept = subprocess.run([ACKPROOF, "clean", "--json"], capture_output=True, text=True, check=False)
     if swept.returncode:
         return (f"ackproof clean: exit code {swept.returncode}: {swept.stderr.strip()[:500]}",)
@@ -114,7 +119,7 @@ def _left_behind() -> tuple[str, ...]:
 
 
 def _survivors(log: Path) -> tuple[str, ...]:
-    """Each change that no test noticed: its name, and the lines that differ."""
+    """Return each mutant in the log that no test noticed: its name, and the lines that differ."""
     found: list[str] = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("SURVIVED "):

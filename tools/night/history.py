@@ -1,5 +1,5 @@
-"""What is kept of each night, so that `ackproof trend` can tell one from the next: of some experiments the ledger of
-producers and what it is measured by."""
+"""Keeps the results of earlier nights for `ackproof trend`: of some experiments the producers' ledgers and the files
+that its measurements read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 
 WATCHED = tuple(f"{name}-on-{NEWEST[-1]}-process" for name in ("baseline", "acks-matrix", "rolling-restart"))
-"""The folders of their jobs, of the newest release; the workflow uploads the ledgers of these."""
+"""Folders of the watched experiments' jobs, on the newest release; the workflow uploads their ledgers."""
 NIGHTS = 60
 
 
 def keep(shards: Path, history: Path) -> bool:
-    """Take over what these shards have of the watched experiments, forget what is older than so many nights, and write
-    `trend.html` there. False: there was nothing to write it of."""
+    """Copy the batches of the watched experiments from `shards` to `history`, remove all but the newest `NIGHTS` of
+    each experiment, and write `trend.html` there. Return False if there is no batch, or the page could not be
+    written."""
     for job in WATCHED:
         for found in sorted(shards.rglob(f"{job}/runs/*/batch.json")):
             if found.parent.name != "latest":

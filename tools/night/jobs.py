@@ -1,7 +1,6 @@
 """The jobs of a night: every experiment against every release on every backend, storms, and the slow tests.
 
-Every experiment that applies runs once more with Java clients, on processes and the newest release.
-"""
+Each experiment that Java clients can run has one more job with these, on processes and the newest release."""
 
 from __future__ import annotations
 
@@ -18,33 +17,35 @@ from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.run.options import BatchOptions, plan_batch
 
 CONTROL = "baseline"
-"""Experiments whose name begins so break nothing: any finding is a bug of the harness."""
+"""Prefix of the names of experiments without any fault: each finding in them is a bug of the harness."""
 STORM = "storm"
-"""Experiments whose name begins so take the night's date as their seed."""
+"""Prefix of the names of experiments whose seed is the date of the night."""
 SLOW_TESTS = "tests marked nightly"
 CLAIMS = "all claims, and their duds"
 FAULT_TABLE = "every fault on every backend"
 MUTANTS = "changes that tests notice: "
 ROOMS = ("audit", "faults", "judge", "predict", "quantities", "reference", "repeats", "replay", "rundir")
-"""What tools/mutation changes."""
+"""Rooms that have mutation tests (tools/mutation)."""
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 BITES = ("test_faults_*.py", "test_bites*.py")
-"""Where faults are seen to bite."""
+"""Test modules that confirm faults on real clusters."""
 PLANTED = "planted bugs that are found"
 PLANTED_MODULE = "tools.planted.run"
 PLANTED_NIGHTS = 7
-"""In so many nights all planted bugs have been run, a share each night."""
+"""Number of nights in which all planted bugs are run, a share each night."""
 ASKED = "test_claims.py"
-"""Where claims are asked, all of them; half an hour, and as much for those whose faults are spared."""
+"""Test module that runs the claims; it takes half an hour or more."""
 PAIR_NIGHTS = 14
-"""In so many nights all pairs of fault kinds have been run, a share each night."""
+"""Number of nights in which all pairs of fault kinds are run, a share each night."""
 _RELEASE = "cluster.kafka"
 _CLIENTS = ("workload.producers.client", "workload.consumers.client")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One call of `ackproof run`, or of a Python module when `file` is None. `weight`: cases, for an even spread."""
+    """One call of `ackproof run` for `file`, or of the Python module `module` if `file` is None. `words`: its
+    arguments. `weight`: number of cases, by which jobs are distributed over shards. `control`: True if the experiment
+    has no fault."""
 
     name: str
     weight: int
@@ -56,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Refused:
-    """What validation does not let run, and why: an experiment about what a release or a backend does not have."""
+    """An experiment on a release and backend that validation refuses, for the reason `why`."""
 
     name: str
     why: str
@@ -64,13 +65,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class Night:
-    """All that one night does."""
+    """The jobs of one night, and the combinations that validation refuses."""
 
     jobs: tuple[Job, ...]
     refused: tuple[Refused, ...]
 
     def repeated(self, times: int) -> Night:
-        """The same, each case of each experiment so many times; pairs of faults, whose cases are shares, once."""
+        """Return the night with each case of each experiment run `times` times. Jobs of pairs of faults, whose cases
+        are a share of all pairs, are run once."""
         words = ("--repeat", str(times))
         again = (
             replace(job, weight=job.weight * times, words=(*job.words, *words))
@@ -89,7 +91,8 @@ def plan_night(
     *,
     slow_tests: bool,
 ) -> Night:
-    """Every job of a night. Raises `BadInput` for a file that is wrong by itself, not only for some release."""
+    """Return all jobs of a night. `slow_tests`: True to add the slow tests. Raises `BadInput` for an experiment file
+    that is invalid on every release."""
     jobs: list[Job] = []
     refused: list[Refused] = []
     for file in sorted(files):
@@ -121,7 +124,8 @@ def plan_night(
 
 
 def shard_of(jobs: Sequence[Job], index: int, count: int) -> tuple[Job, ...]:
-    """The jobs of shard `index` (from 1) of `count`: the heaviest first, each to the shard that has least so far."""
+    """Return the jobs of shard `index` (from 1) of `count`. Jobs are distributed by weight, the heaviest first, each to
+    the shard with the least weight so far. Raises `BadInput` for a shard that does not exist."""
     if not 1 <= index <= count:
         raise BadInput(f"shard {index}/{count}: there are shards 1 to {count}")
     loads = [0] * count
@@ -137,7 +141,8 @@ def shard_of(jobs: Sequence[Job], index: int, count: int) -> tuple[Job, ...]:
 def _pair_jobs(
     file: Path, releases: Sequence[str], backends: Sequence[str], date: datetime.date
 ) -> list[Job]:
-    """The share of all pairs that this date has: of the newest release, and of the first in both modes."""
+    """Return the jobs for this date's share of all pairs of faults, on processes only: on the newest release, and on
+    the oldest in KRaft and ZooKeeper mode. A release that `releases` lacks is left out."""
     grounds = [(NEWEST[-1], "kraft"), (NEWEST[0], "kraft"), (NEWEST[0], "zookeeper")]
     shard = (date.toordinal() % PAIR_NIGHTS + 1, PAIR_NIGHTS)
     jobs: list[Job] = []
@@ -156,9 +161,9 @@ def _pair_jobs(
 def _job(
     file: Path, release: str | None, backend: str, date: datetime.date, client: str = ""
 ) -> Job | Refused:
-    """One experiment against one release; `None` for an experiment whose own matrix goes through releases. `client`:
-    library of all its clients, '': those of the file. Its verdicts are to be the same.
-    """
+    """Return the job of one experiment on one release and backend, or the reason why it is refused. `release` None: the
+    experiment's matrix varies the release. `client`: library for all its clients, which must not change its verdicts;
+    '': the file's own."""
     name = f"{file.stem} on {release}, {backend}" if release else f"{file.stem}, {backend}"
     name += f", {client}" if client else ""
     settings = (f"{_RELEASE}={release}",) if release else ()

@@ -1,10 +1,9 @@
-"""Keep the pairs of faults that a sweep has covered, one a line.
+"""Writes `pairs.json`, the pairs of faults that a sweep has covered, one pair per line.
 
     kept=tools/night/pairs/4.4.0
     ackproof pairs $kept runs/*-pairs --json | python tools/night/keep_pairs.py $kept/pairs.json
 
-Reads the answer of `ackproof pairs` and writes the file that its argument names.
-"""
+Reads the output of `ackproof pairs --json` from standard input, and writes the file named by its argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The night on one page (GitHub's Markdown), and as annotations of a workflow."""
+"""The results of a night as a page (GitHub's Markdown), and as annotations of a workflow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_LINES = 40
 
 
 def page(shards: Sequence[ShardResult]) -> str:
-    """All shards of a night as one document: what is wrong first, then every job."""
+    """Return the results of all shards of a night as one Markdown page: the problems first, then every job."""
     jobs = sorted((job for shard in shards for job in shard.jobs), key=lambda job: job.name)
     wrong = [(job, problems) for job in jobs if (problems := list(job.problems()))]
     cases = sum(len(job.cases) for job in jobs)
@@ -44,7 +44,7 @@ def page(shards: Sequence[ShardResult]) -> str:
 
 
 def annotations(shards: Sequence[ShardResult]) -> Iterator[str]:
-    """Workflow commands of GitHub: one error for each problem, at the experiment's file."""
+    """Yield a workflow command of GitHub for each problem: an error at the experiment's file."""
     for shard in shards:
         for job in shard.jobs:
             for problem in job.problems():

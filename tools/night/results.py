@@ -1,4 +1,4 @@
-"""What came of the jobs, and what of it is wrong."""
+"""Results of the jobs of a night, and the problems in them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from pydantic import BaseModel
 from ackproof.rundir.anomalies import TABLE
 
 HARMLESS = frozenset({"surfaced"})
-"""A record that failed or whose outcome is unknown may be there: also when nothing was broken on purpose."""
+"""Anomaly classes that may occur without any fault: a record that failed, or whose outcome is unknown, may be in the
+log."""
 
 
 EXPECTED = Path(__file__).resolve().parents[2] / "experiments" / "expected.json"
-"""{experiment: {pattern of its cases: verdict}}. An experiment or a case that it does not name is expected to PASS."""
+"""File with {experiment: {pattern of its cases: verdict}}. Experiments and cases that it does not name must PASS."""
 
 
 def expected_verdict(experiment: str, case: str) -> str:
-    """The verdict that the catalogue names for a case; the first pattern that matches decides."""
+    """Return the verdict that `expected.json` has for a case: that of the first pattern that matches, else PASS."""
     patterns: dict[str, str] = json.loads(EXPECTED.read_text(encoding="utf-8")).get(experiment, {})
     return next((verdict for pattern, verdict in patterns.items() if fnmatchcase(case, pattern)), "PASS")
 
 
 class CaseResult(BaseModel):
-    """A case of a job. `counts`: those that are not 0. `expected`: the verdict that the catalogue names for it."""
+    """Result of one case of a job. `verdict` None: the harness failed. `counts`: the counts above 0, by class.
+    `expected`: the verdict in `expected.json`."""
 
     case: str
     verdict: str | None
@@ -36,7 +38,9 @@ class CaseResult(BaseModel):
 
 
 class JobResult(BaseModel):
-    """What came of a job. `exit_code` None: it did not end within its bound (seconds)."""
+    """Result of a job. `exit_code` None: it did not end within `bound_s` seconds. `control`: True if the experiment has
+    no fault. `left_behind`: sentences on what it did not end or remove. `survivors`: mutants that no test noticed.
+    `log_tail`: the end of its output."""
 
     name: str
     file: str | None
@@ -51,7 +55,7 @@ class JobResult(BaseModel):
     log_tail: str = ""
 
     def problems(self) -> Iterator[str]:
-        """Each thing that is wrong, in a line."""
+        """Yield each problem of the job as a line; none if all is well."""
         if self.exit_code is None:
             yield f"did not end within {self.bound_s:.0f} s"
         for case in self.cases:
@@ -72,7 +76,8 @@ class JobResult(BaseModel):
 
 
 class ShardResult(BaseModel):
-    """One shard of a night: its jobs' results, and what validation refused (the same in every shard)."""
+    """Results of one shard of a night. `refused`: (name, reason) of the combinations that validation refused, the same
+    in every shard."""
 
     date: str
     shard: str
@@ -81,5 +86,5 @@ class ShardResult(BaseModel):
 
     @property
     def well(self) -> bool:
-        """Whether nothing is wrong with any job, and there was one."""
+        """True if the shard had at least one job, and none has a problem."""
         return bool(self.jobs) and not any(any(job.problems()) for job in self.jobs)

@@ -22,7 +22,7 @@ from .bugs import Bug
 from .results import Seen, see_run
 
 CONTROL: Final = ""
-"""Stands for the experiment without a bug where others have a bug's name."""
+"""Name of the run without a bug, in mappings whose keys are names of bugs."""
 _KAFKA: Final = "cluster.kafka"
 _CASE_S: Final = 240.0
 _AUDIT_S: Final = 240.0
@@ -30,11 +30,10 @@ _ACKPROOF: Final = Path(sys.executable).with_name("ackproof")
 
 
 def derive_experiment(bugs: Sequence[Bug], *, control: bool) -> tuple[dict[str, JsonValue], list[str]]:
-    """Return the experiment that these bugs share, with a Kafka for each of them, and the ids of their cases.
+    """Return the experiment that these bugs share, with one Kafka per bug, and the ids of its cases.
 
-    `control`: with the release without a bug too, as the first Kafka. Raises `ValueError` if the case of the bugs names
-    no single value of an axis.
-    """
+    `control`: True to add the release without a bug, as the first Kafka. Raises ValueError if the case of the bugs does
+    not name exactly one value of each axis."""
     first = bugs[0]
     file, raw = read(first.file)
     whole = cast("dict[str, JsonValue]", plain(parse(raw, file)))
@@ -50,7 +49,8 @@ def derive_experiment(bugs: Sequence[Bug], *, control: bool) -> tuple[dict[str, 
 
 
 def _choose(axis: str, values: Sequence[JsonValue], bug: Bug) -> str:
-    """Return the name of the value of an axis that the bug's case names."""
+    """Return the name of the one value of an axis that the bug's case names. Raises ValueError if it names none or
+    several."""
     chosen = [label for value in values if (label := _label(axis, value)) in bug.case]
     if len(chosen) != 1:
         raise ValueError(
@@ -60,7 +60,7 @@ def _choose(axis: str, values: Sequence[JsonValue], bug: Bug) -> str:
 
 
 def _label(axis: str, value: JsonValue) -> str:
-    """Return the name of a value in the names of cases: `acks=all`, or the name of settings that go together."""
+    """Return the name of an axis value in case ids: `acks=all`, or the name of a group of settings."""
     if isinstance(value, Mapping):
         return str(value["name"])
     last = axis.rpartition("[")[2].removesuffix("]") if axis.endswith("]") else axis.rpartition(".")[2]
@@ -70,11 +70,10 @@ def _label(axis: str, value: JsonValue) -> str:
 def run_batch(
     bugs: Sequence[Bug], folder: Path, *, control: bool, before: Sequence[str] = ()
 ) -> dict[str, Seen]:
-    """Run the bugs' experiment, and return what each case showed, by the name of its bug (`CONTROL`: none).
+    """Run the bugs' experiment; return what each case showed, by the name of its bug (`CONTROL`: without a bug).
 
-    A case without a verdict is missing in the answer. Everything is written below `folder`, which is made anew.
-    `before`: words before the command.
-    """
+    A case without a verdict is missing in the result. All files go below `folder`, which is emptied first. `before`:
+    words before the command."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     derived = folder / f"{bugs[0].experiment}.yaml"
@@ -101,7 +100,8 @@ def run_batch(
 
 
 def read_batch(batch: Path, names: Sequence[str]) -> dict[str, Seen]:
-    """Read a batch whose cases are one Kafka each: a bug's, or the release itself."""
+    """Read a batch whose cases differ in their Kafka; return what each case showed, by the name of its bug (`CONTROL`:
+    the release without a bug)."""
     seen: dict[str, Seen] = {}
     for case in BatchFile.load(BatchDir(batch).batch_json).cases:
         kafka = case.settings.get(_KAFKA)

@@ -11,28 +11,30 @@ from typing import Final
 FOLDER: Final = Path(__file__).resolve().parent
 ROOT: Final = FOLDER.parents[1]
 RELEASE: Final = "4.4.0"
-"""Release that the rules bind to."""
+"""Release of Kafka that a rule patches, unless the bug's row names another one."""
 
 
 class Sees(Enum):
-    """Who can see the effect of a bug."""
+    """Who can observe the effect of a bug: clients, only the logs on disk, or nobody."""
 
     CLIENTS = "clients"
     DISKS = "disks"
     NOBODY = "nobody"
-    """The bug is equivalent to no bug: its promise says why."""
+    """The bug has no effect; its promise says why."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A planted bug. `finds`: classes and checks of which one must break; empty if nobody can see the bug."""
+    """A planted bug: a row of `bugs.txt`. `area`: heading on the page. `sees`: who can observe the bug. `experiment`:
+    name of the experiment that shows it. `promise`: the promise of Kafka that it breaks. `finds`: classes and checks of
+    which at least one must break; empty if nobody can observe the bug. `release`: the Kafka release to patch."""
 
     name: str
     area: str
     sees: Sees
     experiment: str
     case: tuple[str, ...]
-    """Settings of the experiment's matrix that name the case, as in `--case`."""
+    """Settings of the experiment's matrix that name the case, as in `--case`; () for an experiment without a matrix."""
     finds: tuple[str, ...]
     promise: str
     release: str = RELEASE
@@ -43,13 +45,13 @@ class Bug:
 
     @property
     def file(self) -> Path:
-        """The experiment: one of the folder beside the rules, else of the catalogue."""
+        """Path of the experiment: in the folder next to the rules if it is there, else in the catalogue."""
         own = FOLDER / "experiments" / f"{self.experiment}.yaml"
         return own if own.exists() else ROOT / "experiments" / f"{self.experiment}.yaml"
 
     @property
     def control(self) -> str:
-        """The experiment and its case, which bugs can share."""
+        """Name of the experiment with its case and release. Bugs with the same name share one run without a bug."""
         case = (*self.case, *((self.release,) if self.release != RELEASE else ()))
         return f"{self.experiment}@{','.join(case)}" if case else self.experiment
 

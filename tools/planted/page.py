@@ -1,4 +1,4 @@
-"""The page `docs/sensitivity.md`, made of the table of bugs and the last measurement."""
+"""Writes the page `docs/sensitivity.md` from the table of bugs and the last measurement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ measures some of them.
 
 
 def write_page(bugs: Sequence[Bug], measured: Mapping[str, Measured], why: Mapping[str, str]) -> str:
-    """Return the text of the page. A bug that was never measured stands as such."""
+    """Return the text of docs/sensitivity.md. `measured`: results by bug; a bug that it lacks is shown as not measured.
+    `why`: by bug, why it was not found."""
     lines = [_FIXED.format(release=RELEASE), *_summarise(bugs, measured)]
     for area, group in groupby(bugs, lambda bug: bug.area):
         lines += [
@@ -53,7 +54,8 @@ def write_page(bugs: Sequence[Bug], measured: Mapping[str, Measured], why: Mappi
 
 
 def _summarise(bugs: Sequence[Bug], measured: Mapping[str, Measured]) -> Iterator[str]:
-    """Yield a table of how many bugs of each area came to what, and the share of the visible ones that is found."""
+    """Yield the lines of a table with the number of bugs by area and outcome, then the share of observable bugs that is
+    found."""
     outcomes = [outcome for outcome in Outcome if any(_came_to(bug, measured) is outcome for bug in bugs)]
     yield "| area | bugs | " + " | ".join(outcome.value for outcome in outcomes) + " |"
     yield "|---|---|" + "---|" * len(outcomes)

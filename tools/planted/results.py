@@ -1,4 +1,4 @@
-"""What came of a planted bug, decided from the verdicts of its run and of the same experiment without it."""
+"""Outcomes of planted bugs, decided from the verdicts of a run with the bug and of the same experiment without it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from ackproof.rundir.outcome import Verdict
 from .bugs import FOLDER, ROOT, Bug, Sees
 
 MEASURED: Final = FOLDER / "measured.json"
-"""The last measurement: what the page shows, and what a night is held against."""
+"""File with the last measurement. The page shows it, and a night fails if a bug that was found in it is not found any
+more."""
 _PRODUCT: Final = ("harness", "reference_impl", "reports")
 BITE: Final = "BITE"
 """First word of the line that a rule prints into the output of its node when it first takes effect."""
 
 
 class Outcome(Enum):
-    """What came of a planted bug, in the order of the page."""
+    """Outcome of a planted bug, in the order of the page."""
 
     FOUND = "found"
     BY_ACCIDENT = "found by accident"
@@ -39,7 +40,8 @@ class Outcome(Enum):
 
 
 class Seen(BaseModel, frozen=True):
-    """What one run showed. `verdict` None: the harness failed. `breaks`: classes and checks that found a break."""
+    """Result of one run. `verdict` None: the harness failed. `breaks`: classes and checks that found a break. `bitten`:
+    True if the bug took effect. `run`: the run directory."""
 
     verdict: Verdict | None
     breaks: tuple[str, ...] = ()
@@ -49,7 +51,8 @@ class Seen(BaseModel, frozen=True):
 
 
 class Result(BaseModel, frozen=True):
-    """The outcome of one bug, with its runs. `product`, `rules`, `experiment`: digests of what was measured."""
+    """The outcome of one bug, with its two runs. `product`, `rules`, `experiment`: digests of the product's code, the
+    bug's rule and the experiment file."""
 
     bug: str
     outcome: Outcome
@@ -61,7 +64,7 @@ class Result(BaseModel, frozen=True):
 
 
 class Measured(BaseModel, frozen=True):
-    """A measurement as the repository keeps it: the outcome of each bug, and what of it broke."""
+    """The outcome of one bug as `measured.json` keeps it. `verdict`, `breaks`: of the run with the bug."""
 
     outcome: Outcome
     verdict: Verdict | None
@@ -69,7 +72,8 @@ class Measured(BaseModel, frozen=True):
 
 
 def classify(bug: Bug, control: Seen, planted: Seen) -> Outcome:
-    """Return the outcome of a bug. It is found only if the control is PASS, and a class or check of its row broke."""
+    """Return the outcome of a bug. It is `FOUND` only if the control is PASS, the bug took effect, the verdict is FAIL,
+    and a class or check of its row broke."""
     if control.verdict is not Verdict.PASS:
         return Outcome.NO_CONTROL
     if planted.verdict is None:
@@ -86,7 +90,8 @@ def classify(bug: Bug, control: Seen, planted: Seen) -> Outcome:
 
 
 def see_run(run: Path, name: str) -> Seen:
-    """Read a run directory. `name`: the bug whose line is looked for; '' for a control."""
+    """Return the result of a run, read from its directory. `name`: the bug whose `BITE` line is looked for; '' for a
+    control."""
     case = CaseDir(run)
     found = VerdictFile.load(case.verdict_json)
     breaks = dict.fromkeys(
@@ -106,12 +111,13 @@ def see_run(run: Path, name: str) -> Seen:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Return a digest of the contents of these files."""
+    """Return a digest of the contents of these files, 12 hex digits."""
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def digest_product() -> str:
-    """Return a digest of the product's code as it is committed; with `+` if the working tree has changes to it."""
+    """Return a digest of the product's committed code, 12 hex digits; `+` is appended if the working tree has changes
+    to it."""
     trees = [_git("rev-parse", f"HEAD:{folder}") for folder in _PRODUCT]
     changed = "+" if _git("status", "--porcelain", "--", *_PRODUCT) else ""
     return hashlib.sha256("".join(trees).encode()).hexdigest()[:12] + changed
@@ -124,7 +130,7 @@ def _git(*words: str) -> str:
 
 
 def read_measured() -> dict[str, Measured]:
-    """Return the measurement that the repository keeps, by bug."""
+    """Return the measurement in the repository, by name of the bug; empty if there is none."""
     if not MEASURED.exists():
         return {}
     raw = json.loads(MEASURED.read_text(encoding="utf-8"))
@@ -132,7 +138,7 @@ def read_measured() -> dict[str, Measured]:
 
 
 def write_measured(results: Iterable[Result]) -> None:
-    """Write the outcomes of these results over those that the repository keeps; other bugs keep theirs."""
+    """Write the outcomes of these results to `measured.json`; the rows of other bugs stay."""
     rows = read_measured()
     for result in results:
         rows[result.bug] = Measured(
@@ -143,16 +149,19 @@ def write_measured(results: Iterable[Result]) -> None:
 
 
 class Store:
-    """Results in a folder, one file per bug, and one per control; nothing is measured twice of the same files."""
+    """Results in a folder, one file per bug and one per control. A result counts while rule, experiment and product are
+    the same."""
 
     def __init__(self, folder: Path, product: str, *, any_product: bool = False) -> None:
-        """`any_product`: results of another state of the product count too."""
+        """`product`: digest of the present product (`digest_product`). `any_product`: True to accept results of other
+        states of the product."""
         self.folder = folder
         self.product = product
         self._any = any_product
 
     def result(self, bug: Bug) -> Result | None:
-        """Return the result of this bug, if it was measured with these rules, experiment and product."""
+        """Return the stored result of a bug with its present rule, experiment and product; None if there is none. Its
+        outcome is computed from the present table of bugs."""
         file = self.folder / "results" / f"{bug.name}.json"
         if not file.exists():
             return None
@@ -164,7 +173,8 @@ class Store:
         return kept.model_copy(update={"outcome": classify(bug, kept.control, kept.planted)})
 
     def control(self, bug: Bug) -> Seen | None:
-        """Return what the experiment of this bug showed without it, if it was run."""
+        """Return the stored result of the bug's experiment without the bug; None if there is none of the present
+        experiment and product, or if its verdict was not PASS."""
         file = self._control_file(bug)
         if not file.exists():
             return None

@@ -1,14 +1,13 @@
-"""Are the planted bugs noticed? `make planted`.
+"""Measures whether the planted bugs are found: `make planted`.
 
-    python -m tools.planted.run --out runs/planted                     all of them; what DIR has already is not repeated
-    python -m tools.planted.run --out DIR --only 'batch-*'             some of them
+    python -m tools.planted.run --out runs/planted                     all bugs; results already in DIR are used again
+    python -m tools.planted.run --out DIR --only 'batch-*'             some bugs
     python -m tools.planted.run --out DIR --shard 2/7                  a seventh: the night's share
     python -m tools.planted.run --out DIR --update                     and write docs/sensitivity.md
     python -m tools.planted.run --out DIR --before 'nice -n 10'        words before each command
 
-Exit code 0: each bug that was found at the last measurement (`measured.json`) is found; 1: one is not, or there is no
-verdict on it; 254: wrong usage.
-"""
+Exit code 0: each bug that was found in the last measurement (`measured.json`) is found; 1: one is not found, or has no
+verdict; 254: wrong usage."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ from .results import (
 from .why import WHY
 
 BATCH: Final = 8
-"""Number of bugs that share one command, and so one audit."""
+"""Number of bugs that share one `ackproof run`, and so one audit."""
 AGAIN: Final = (Outcome.NO_CONTROL, Outcome.NO_VERDICT)
-"""Outcomes that say nothing of a bug: its run is repeated the next time."""
+"""Outcomes that do not judge the bug: its run is repeated in the next call."""
 NO_RUN: Final = Seen(verdict=None)
 
 RunBatch = Callable[[Sequence[Bug], Path, bool], Mapping[str, Seen]]
-"""Runs bugs of one experiment in a folder, with or without the control; see `run_batch`."""
+"""Runs bugs of one experiment in a folder; True: with the control. Returns the results by bug (`run_batch`)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,10 +76,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def choose_bugs(only: str, index: int, count: int) -> list[Bug]:
-    """Return the bugs of a shard (from 1) whose name fits the pattern. A shard has all bugs of an experiment's case.
+    """Return the bugs of shard `index` (from 1) of `count` whose names match the pattern `only`. Bugs that share a
+    control are in the same shard.
 
-    Raises `ValueError` for a shard that does not exist, and for a pattern that fits none.
-    """
+    Raises ValueError for a shard that does not exist, and for a pattern that matches no bug."""
     if not 1 <= index <= count:
         raise ValueError(f"shard {index}/{count}: there are shards 1 to {count}")
     chosen = sorted((bug for bug in BUGS if fnmatchcase(bug.name, only)), key=lambda bug: bug.control)
@@ -98,7 +97,8 @@ def choose_bugs(only: str, index: int, count: int) -> list[Bug]:
 
 
 def measure(bugs: Sequence[Bug], store: Store, run: RunBatch) -> Iterator[Result]:
-    """Yield the result of each bug, from the store or from a run. Bugs of one experiment's case share its control."""
+    """Yield the result of each bug, from the store or from a new run. Bugs that share a control are run together.
+    `run`: see `RunBatch`."""
     for control, group in groupby(bugs, lambda bug: bug.control):
         missing: list[Bug] = []
         for bug in group:
@@ -126,7 +126,7 @@ def _measure_batch(batch: Sequence[Bug], store: Store, folder: Path, run: RunBat
 
 
 def find_regressions(results: Sequence[Result], recorded: Mapping[str, Measured]) -> list[str]:
-    """Return a line for each bug that was found at the last measurement, and is not found now."""
+    """Return a line for each bug that was found in the last measurement (`recorded`), and is not found now."""
     return [
         f"{result.bug}: {result.outcome.value}; runs: {result.planted.run or 'none'}, {result.control.run or 'none'}"
         for result in results

@@ -1,4 +1,4 @@
-"""Why a bug that somebody could see was not found: a sentence for each, which the page shows."""
+"""Reasons why observable bugs are not found: by name of the bug a sentence, which the page shows."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ackproof_reference.metadata import Metadata, Partition
 from ackproof_reference.node import step
 
 Entry = dict[str, Data]
-"""A step of a script, as in an experiment file."""
+"""A step of a script, as in an experiment file: field name → value."""
 
 
 class NotForceable(AckproofError):
@@ -59,10 +59,9 @@ _OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_s
 _WITHIN: Final = "15s"
 """Time within which Kafka must reach the model's state; else it diverged."""
 _OF_FOLLOWERS: Final = "diverged"
-"""Class that depends on followers' high watermarks. For other classes Kafka's may be ahead of the model's: a fetch
-without new records waits at the leader, and its answer has the mark of that later time (DelayedFetch.onComplete). The
-model's answer has the earlier mark, as Kafka's has if another partition of the fetch has records.
-"""
+"""Class of findings that depends on the high watermarks of followers. For other classes only those of leaders are
+compared, because Kafka's followers may be ahead of the model's: a fetch without new records waits at the leader,
+and its answer has the high watermark of that later time (DelayedFetch.onComplete)."""
 _DEATHS: Final = (ActionKind.KILL, ActionKind.LOSE_POWER)
 _NOT_SCRIPTED: Final = {
     ActionKind.LOSE_ANSWER: "no gate loses an answer and lets the next request through",

@@ -39,11 +39,11 @@ Result = TypeVar("Result")
 USUAL_STATES: Final = 240_000
 """Distinct states that a prediction of a case or run visits: up to 20 seconds of a core, and 150 MiB."""
 FURTHER_STATES: Final = 1_500_000
-"""Like `USUAL_STATES`, for a class that a run has shown and that is still unknown: two minutes, and 650 MiB.
-"""
+"""Distinct states that a repeated prediction visits, for a class that a run has shown and that stayed unknown: up to
+two minutes of a core, and 650 MiB."""
 _SMALLER_SHARE: Final = 8
-"""Each smaller world gets at most one eighth of the states: the five with all incidents leave at least three
-eighths, and the two with few need a few thousand states."""
+"""Each smaller scope gets at most one eighth of the states. At most five smaller scopes keep all incidents, so
+three eighths are left for the full scope. The two of `_TWO_ENDS` need a few thousand states only."""
 
 
 class Answer(Document):
@@ -198,7 +198,7 @@ def sources() -> str:
 
 
 _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
-"""Two of three replicas end, at least one of them in a power loss."""
+"""Budgets in which two of three replicas end, at least one of them in a power loss."""
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:

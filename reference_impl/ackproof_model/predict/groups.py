@@ -44,7 +44,7 @@ _OF_THE_LOG: Final = frozenset(world.CLASSES) - {world.ZOMBIE, world.TWO_OWNERS}
 _OF_THE_INPUT: Final = _OF_THE_LOG - {world.LOST_COMMIT}
 """Classes that may occur if an input topic loses records that members have read."""
 _COVERED: Final = frozenset({"join_group", "leave_group", "bounce_members"})
-"""Kinds of faults of groups that are steps of the world anyway: members come and go in it at any time."""
+"""Kinds of faults of groups that add no incident: in the model, members join and leave at any time anyway."""
 _RETENTION: Final = "offsets.retention.minutes"
 _LEAST_RETENTION: Final = 1440
 _CUT_OFF: Final = ("expiries", "lost_answers")

@@ -54,7 +54,7 @@ class AppendContext:
     fenced: tuple[int, ...] = ()
     """Brokers that are fenced, unregistered or newly registered."""
     registered: tuple[int, ...] = ()
-    """Brokers that registered."""
+    """Brokers that registered in this append; after an unclean stop they leave ISR and ELR (KIP-966)."""
     unfenced: tuple[int, ...] = ()
     """Brokers that were unfenced."""
     stopping: tuple[int, ...] = ()

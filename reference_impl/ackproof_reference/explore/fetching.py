@@ -162,8 +162,8 @@ def _serving(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Yield the step in which broker `own` answers a request that a follower sent to it. If its process is down, the
-    step is that the follower gets no answer. A refusal is not kept in flight either: the follower only asks again."""
+    """Yield the step in which broker `own` answers a follower's request. If its process is down, the step is that the
+    follower gets no answer. A refusal (except OFFSET_OUT_OF_RANGE) is not kept in flight: the follower asks again."""
     name = f"broker {own}"
     if not isinstance(under_way, Request) or under_way.leader != own:
         return
@@ -185,8 +185,8 @@ def serve(
 
     `served`: the leader after the request, with its messages, the reply first. `proposal`: its AlterPartition in
     flight, or the response to it, or None. The new values of the step are the client, the leader's log, memory and
-    proposal, and the message in flight to the follower (None for a refusal: the follower asks again).
-    """
+    proposal, and the message in flight to the follower. That message is None after a refusal other than
+    OFFSET_OUT_OF_RANGE: the follower asks again."""
     after, (reply, *messages) = served
     assert isinstance(reply, Reply)
     sent = None if reply.error not in (Error.NONE, Error.OFFSET_OUT_OF_RANGE) else reply
@@ -390,8 +390,8 @@ def _void(
 
 
 def _of_void(own: int, value: object) -> Hashable:
-    """Return the part of a cell `_void` depends on: whether a process is up, its role and epoch; '' for a log; a late
-    request to `own`. None for anything else in flight: then the group has no step."""
+    """Return the part of a cell that `_void` depends on: whether a process is up, its role and epoch; '' for a log; a
+    late request to `own`. None for anything else in flight: then the group has no step."""
     if isinstance(value, Process):
         role = value.role
         return value.up, role and (role.epoch, isinstance(role, Follower))

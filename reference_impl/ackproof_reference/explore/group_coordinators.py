@@ -36,7 +36,7 @@ from ackproof_reference.group_coordinator import (
 from ackproof_reference.rules import CommitMode, GroupProtocol
 
 Step = tuple[str, str, WorldState, tuple[Finding, ...]]
-"""Actor, sentence, state after it, and findings of the step, each as (class, sentence)."""
+"""A step of the model: its actor, a sentence, the state after the step, and its findings, each as (class, sentence)."""
 
 
 class CoordinatorSteps:

@@ -18,9 +18,9 @@ LOST_COMMIT = "lost-commit"
 ZOMBIE = "zombie-commit"
 TWO_OWNERS = "two-owners"
 CLASSES = (UNDELIVERED, REDELIVERED, TORN, DOUBLED, REGRESSED, LOST_COMMIT, ZOMBIE, TWO_OWNERS)
-"""Classes of findings, as docs/groups.md defines them."""
+"""Classes of findings of the model of a consumer group, as docs/groups.md defines them."""
 Finding: TypeAlias = tuple[str, str]
-"""Class and sentence."""
+"""A broken invariant: its class (one of `CLASSES`), and a sentence for readers."""
 
 
 class GroupIncidents(NamedTuple):
@@ -51,19 +51,22 @@ class Stage(IntEnum):
     IDLE = 0
     """The member is between two records."""
     HANDED = 1
-    """It got the record before its position, and has not processed it."""
+    """The member got the record before its position, and has not processed it."""
     PROCESSED = 2
-    """It has processed the record before its position, and commits."""
+    """The member has processed the record before its position, and commits."""
     COMMITTED = 3
-    """It has committed past the record at its position, and has not processed it."""
+    """The member has committed past the record at its position, and has not processed it."""
     PENDING = 4
-    """Its transaction has the output and the offset of the record before its position."""
+    """The member's open transaction has the output and the offset of the record before its position."""
 
 
 class Member(NamedTuple):
-    """A group member's own state. `position`: number of the record that it takes next. `dirty`: it has
-    something to commit: processed records, or with AT_DELIVERY those that it got. `rival`: another member had
-    a commit accepted during this assignment."""
+    """A group member's own state. `epoch`: the member epoch or generation that it knows; NO_EPOCH: it is in no
+    generation. `owns`: it has the partition assigned. `position`: number of the record that it takes next. `stage`:
+    its progress with one record.
+
+    `dirty`: it has something to commit: processed records, or with AT_DELIVERY those that it got. `rival`: another
+    member had a commit accepted during this assignment."""
 
     alive: bool = False
     epoch: int = NO_EPOCH

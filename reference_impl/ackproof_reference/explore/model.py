@@ -59,7 +59,7 @@ class Action(NamedTuple):
 Row = tuple[Hashable, ...]
 """A state of the model: one value per cell, in the order of `Model.names`."""
 Move = tuple[Action, Row]
-"""A step as text for readers, and the values of the group's cells after it."""
+"""A step, and the values of its group's cells after the step."""
 
 
 class StoryLine(NamedTuple):

@@ -82,9 +82,8 @@ class Search:
     place: int = 0
     next_level: list[int] = field(default_factory=list)
     ahead: list[list[tuple[int, int]]] = field(default_factory=list)
-    """States reached by steps that count as several, with their parents: one list per level, the next level
-    first.
-    """
+    """States reached by steps whose length (`Group.steps`) is above 1, each with its parent: one list per later level,
+    the next level first."""
     findings: dict[str, Finding] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
 

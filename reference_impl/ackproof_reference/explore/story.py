@@ -114,7 +114,8 @@ def replied(reply: Fetched | EpochEnd) -> str:
 
 
 def describe_arrival(reply: Fetched | EpochEnd) -> str:
-    """Return as a clause that a follower takes a leader's reply: `takes the answer of broker 2 with record 0 and …`."""
+    """Return a clause for the step in which a follower takes a leader's reply: `takes the answer of broker 2 with
+    record 0 and …`."""
     return f"takes the answer of broker {reply.leader}{replied(reply)}"
 
 

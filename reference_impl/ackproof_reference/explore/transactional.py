@@ -90,9 +90,8 @@ class _App(NamedTuple):
 Late = tuple[tuple[int, WriteMarker], ...]
 """Transaction markers that may arrive a second time, each with its partition."""
 Old = Transaction | None
-"""Transaction state in the memory of a deposed coordinator; None: it knows that it was deposed, or there is
-none.
-"""
+"""Transaction state in the memory of a deposed coordinator. None: there is no deposed coordinator, or it knows that
+it was deposed."""
 
 
 def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:

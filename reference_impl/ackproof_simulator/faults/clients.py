@@ -15,8 +15,8 @@ ClientT = TypeVar("ClientT", bound=ClientFault)
 
 
 class _Clients(Virtual[ClientT]):
-    """Base class of simulated faults that hit clients. They are selected among the running ones when the fault
-    begins."""
+    """Base class of simulated faults that hit clients. The clients are selected among the running ones when the
+    fault begins."""
 
     def chosen(self) -> list[Host]:
         running = [f"p{p.number}" for p in self.world.producers if p.host.up]

@@ -173,9 +173,11 @@ class _RecreateRun(Virtual[Recreate]):
 
 AGAIN_S = 0.05
 COMMITTED_S = 0.03
-"""Seconds from the request until a majority of voters has written it, as measured on real quorums."""
+"""Seconds from a request to change the voters until a majority of voters has written the change, as measured on
+real quorums."""
 DYNAMIC_S = 0.35
-"""Seconds until the first request is accepted: the quorum must first become dynamic (kraft.version 1)."""
+"""Further seconds for the first request to change the voters: the quorum must become dynamic before (kraft.version
+1)."""
 
 
 @does(RemoveController)

@@ -96,8 +96,8 @@ class _LinksRun(Virtual[LinksT]):
 
 @does(FlapFault)
 class _FlapRun(_LinksRun[FlapFault]):
-    """Take links down for `down` seconds and up for `up` seconds, repeatedly. Each time affects the clients that run
-    then."""
+    """Take links down for `down` seconds and up for `up` seconds, repeatedly. Each outage affects the clients that
+    run when it begins."""
 
     def inject(self) -> str:
         self.over = False

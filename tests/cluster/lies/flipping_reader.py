@@ -1,7 +1,6 @@
-"""The reader process with one lie: a byte of the middle of one value is flipped just before it is decoded.
+"""The reader process with one planted lie: it flips a byte of one value before it decodes the value.
 
-Run in its place: ``python -m flipping_reader SETTINGS.json``, with this folder on PYTHONPATH.
-"""
+Run in place of the reader: ``python -m flipping_reader SETTINGS.json``, with this folder on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from ackproof.clients.librdkafka.reader import main
 from ackproof.rundir.payload_bulk import BulkDecoder
 
 FLIPPED = 7
-"""Which record, in order of decoding."""
+"""Index of the damaged record, in order of decoding."""
 
 
 class _Flipping:

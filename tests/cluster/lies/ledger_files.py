@@ -1,4 +1,4 @@
-"""Lies told afterwards: the ledgers of a run that went well, copied and rewritten."""
+"""Lies planted after a run: its ledgers, copied and rewritten."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ Rows = list[dict[str, object]]
 
 
 def copy_of(run: CaseDir, folder: Path) -> CaseDir:
-    """A copy of a run directory that was not audited yet."""
+    """Copy a run directory that was not audited yet to `folder`, and return the copy."""
     shutil.copytree(run.path, folder)
     return CaseDir(folder)
 
 
 def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
-    """Replace the parts of a client's folder by one that holds what `change` makes of all their rows, in order.
+    """Replace the parts of a client's ledger by one part with the rows that `change` returns for all of its rows.
 
-    The client says that this is what it wrote and counted, a reader that it was handed no more: only Kafka can be to
-    blame.
-    """
+    Counters and seal are adapted to the new rows, so that the client's own files agree with each other and only Kafka
+    can be blamed."""
     parts = sorted(client.glob("part-*.parquet"))
     schema = pq.read_schema(parts[0])
     rows: Rows = [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]
@@ -57,7 +56,7 @@ def _acked(rows: Rows) -> int:
 
 
 def _count(run: CaseDir, sent: int, acked: int) -> None:
-    """The producer counted so many more."""
+    """Add these numbers to the counts of sent and acknowledged records in the pulses of a run."""
     pulses = [
         pulse.model_copy(update={"sent": max(0, pulse.sent + sent), "acked": max(0, pulse.acked + acked)})
         for pulse in read_pulses(run.pulse)
@@ -66,41 +65,41 @@ def _count(run: CaseDir, sent: int, acked: int) -> None:
 
 
 def reseal(run: CaseDir) -> None:
-    """The run says that it wrote what stands there now."""
+    """Seal the run again, so that its files count as written by the run."""
     seal(run, CaseFile.load(run.case_json).run_id)
 
 
 def in_order(rows: Rows, partition: int) -> Rows:
-    """The rows of one partition as the reader was handed them."""
+    """Return the rows of one partition in the order in which the reader got them."""
     return sorted((r for r in rows if r["partition"] == partition), key=lambda r: int(str(r["read_seq"])))
 
 
 def without_one(rows: Rows, place: int) -> Rows:
-    """All but the row at `place` in the order of seq."""
+    """Return all rows except the one with index `place` in the order of seq."""
     ordered = sorted(rows, key=lambda row: int(str(row["seq"])))
     return [*ordered[:place], *ordered[place + 1 :]]
 
 
 def without_last(rows: Rows) -> Rows:
-    """All but the row with the greatest seq: what is left counts from 0 without a hole."""
+    """Return all rows except the one with the greatest seq: the remaining seqs have no hole."""
     return sorted(rows, key=lambda row: int(str(row["seq"])))[:-1]
 
 
 def skipping(rows: Rows) -> Rows:
-    """A reader that passes over three records of partition 0."""
+    """Lie of a reader: three records of partition 0 are missing."""
     skipped = in_order(rows, 0)[20:23]
     return [row for row in rows if row not in skipped]
 
 
 def going_back(rows: Rows) -> Rows:
-    """A reader that is handed two successive records of partition 0 the wrong way round."""
+    """Lie of a reader: two successive records of partition 0 are swapped."""
     first, second = in_order(rows, 0)[20:22]
     first["read_seq"], second["read_seq"] = second["read_seq"], first["read_seq"]
     return rows
 
 
 def twice(rows: Rows) -> Rows:
-    """A final read that finds the first record of partition 0 again, past the end of its log."""
+    """Lie of a final read: the first record of partition 0 is there again, after the end of the log."""
     there = in_order(rows, 0)
     last = there[-1]
     again = {
@@ -112,13 +111,13 @@ def twice(rows: Rows) -> Rows:
 
 
 def other_record(rows: Rows) -> Rows:
-    """A live reader that was handed another record of partition 0 at an offset than the final reader."""
+    """Lie of a live reader: at one offset of partition 0 it got another record than the final reader."""
     one = in_order(rows, 0)[20]
     one["seq"] = int(str(one["seq"])) + 100_000
     return rows
 
 
 def one_failed(rows: Rows) -> Rows:
-    """A producer that was told of a failure where the record was written."""
+    """Lie of a producer: one record that was written counts as failed."""
     rows[10] |= {"outcome": 1, "error": 19, "offset": -1}
     return rows

@@ -1,4 +1,4 @@
-"""A broker's partition on disk: record batches v2 (DefaultRecordBatch.java) found and cut off at a boundary."""
+"""Finds and truncates record batches (v2, DefaultRecordBatch.java) in a broker's partition on disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HEAD = struct.Struct(">qiib")
-"""baseOffset, length of all after it, partitionLeaderEpoch, magic."""
+"""Fields of a batch header: baseOffset, length of the rest, partitionLeaderEpoch, magic."""
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _BEFORE_LENGTH_ENDS = 12
 _AT_LAST_OFFSET_DELTA = 23
@@ -15,7 +15,7 @@ _AT_LAST_OFFSET_DELTA = 23
 
 @dataclass(frozen=True)
 class Batch:
-    """Where a batch stands in its file, and which offsets it holds."""
+    """Position in bytes of a batch in its file, and its first and last offset."""
 
     position: int
     base_offset: int
@@ -23,7 +23,7 @@ class Batch:
 
 
 def batches(log: Path) -> list[Batch]:
-    """The batches of a segment, up to its end or to the zeroes behind it."""
+    """Return the batches of a segment, up to its end or to trailing zeroes."""
     raw = log.read_bytes()
     found: list[Batch] = []
     position = 0
@@ -39,11 +39,11 @@ def batches(log: Path) -> list[Batch]:
 
 
 def cut_tail(data: Path, place: str, at_least: int) -> tuple[int, int]:
-    """Cut the last batches, `at_least` records, off the newest segment of `place` ("orders-0") below `data`.
+    """Cut the last batches, `at_least` records, off the newest segment of a partition. `place`: its folder below
+    `data`, such as "orders-0".
 
-    What Kafka derived from them (indexes, producer snapshots) goes too; it makes them anew. Returns the new log end
-    and the number of records cut off. The broker must not run.
-    """
+    Removes the indexes and producer snapshots, which Kafka rebuilds. Returns the new log end and the number of records
+    cut off. The broker must not run."""
     folder = data / place
     log = sorted(folder.glob("*.log"))[-1]
     there = batches(log)

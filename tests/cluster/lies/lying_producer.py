@@ -1,10 +1,9 @@
-"""The producer process that lies three times: once it says that a record was acknowledged that it never sent, once it
-sends a record twice, once it says that one was refused that it sent.
+"""The producer process with three planted lies: it reports an acknowledgement of a record that it never sent, sends a
+record twice, and reports a refusal of a record that it sent.
 
-Run in its place: ``python -m lying_producer SETTINGS.json``, with this folder on PYTHONPATH. Who wants a lie makes a
-file of its name in the folder ``LIES``, which goes with the next record; what was done stands in `lies.jsonl` in the
-client's folder.
-"""
+Run in place of the producer: ``python -m lying_producer SETTINGS.json``, with this folder on PYTHONPATH. A file with
+the name of a lie in the folder ``LIES`` requests that lie for the next record. Each lie is written to `lies.jsonl` in
+the client's folder."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _QUEUE_FULL = -184
 
 
 class LyingProducer(confluent_kafka.Producer):
-    """A client library that does otherwise than it is asked."""
+    """The client library of the lying producer: it sends or reports something else than it is asked to."""
 
     process: producer.ProducerProcess
     lies: list[Path]
@@ -63,7 +62,7 @@ class LyingProducer(confluent_kafka.Producer):
 
 
 class LyingProcess(producer.ProducerProcess):
-    """The first producer lies."""
+    """Producer process that uses the lying library if it is the first producer."""
 
     def __init__(self, settings: producer.ProducerSettings, folder: Path) -> None:
         super().__init__(settings, folder)

@@ -1,4 +1,4 @@
-"""Lies told while a run goes on, on its brokers and to its clients, behind the harness' back."""
+"""Lies planted during a run on its brokers and clients, without the harness's knowledge."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .log_files import cut_tail
 
 CUT = 30
 STRANGER = 100
-"""A seq that producer 0 sends."""
+"""Seq of a record of producer 0 that another client writes again."""
 FIRST = 1
-"""The partition that seq 0 of producer 0 went to, of two, with the seed of the stage."""
+"""Partition, of two, of the record with seq 0, for the seed of the stage."""
 FROZEN = 100
-"""How many sends wait for their outcome when the producer is killed."""
+"""Least number of sends without an outcome when the producer is killed."""
 
 
 def cluster_of(running: CaseRun) -> ProcessCluster:
@@ -32,7 +32,8 @@ def cluster_of(running: CaseRun) -> ProcessCluster:
 
 
 def cut_all_replicas(running: CaseRun) -> None:
-    """All brokers shut down, the same tail cut off on each, all brokers started again."""
+    """Shut all brokers down, cut the same tail off each log of orders/0, and start them again. The file `cut` of the
+    run has the new log end and the number of records."""
     brokers = cluster_of(running).brokers()
     for broker in brokers:
         broker.terminate()
@@ -51,7 +52,8 @@ def cut_all_replicas(running: CaseRun) -> None:
 
 
 def send_again(running: CaseRun, *, elsewhere: bool = False, damaged: bool = False) -> None:
-    """What producer 0 sent to one partition, written once more by somebody else, there or to the other."""
+    """Write a record of producer 0 once more from another client. `elsewhere`: True for the other partition. `damaged`:
+    True to flip a bit of it."""
     run_id = CaseFile.load(running.run.case_json).run_id
     own = (STRANGER + FIRST) % 2
     value = bytearray(encoder(run_id, 0, "orders", own, 100)(STRANGER))
@@ -62,7 +64,8 @@ def send_again(running: CaseRun, *, elsewhere: bool = False, damaged: bool = Fal
 
 
 def send_once_more(running: CaseRun) -> None:
-    """As it was, damaged, and to the other partition; after producer 0 itself, which may start late."""
+    """Wait until a record of producer 0 is acknowledged; then write it three times more: unchanged, damaged, and to the
+    other partition."""
     workload = running.workload
     assert workload is not None
     counters = workload.counters("p0")
@@ -85,7 +88,7 @@ def kill_the_follower(running: CaseRun) -> None:
 
 
 def kill_a_producer_between_send_and_outcome(running: CaseRun) -> None:
-    """The broker stands still, so that sends go on and outcomes do not; then the producer is killed."""
+    """Pause the broker, so that sends get no outcome; then kill the producer with SIGKILL."""
     workload, node = running.workload, cluster_of(running).node(1)
     assert workload is not None
     node.pause()

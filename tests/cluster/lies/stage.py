@@ -1,4 +1,4 @@
-"""Runs whole cases with hooks, audits them all as one job, judges each."""
+"""Runs whole cases with hooks, audits all of them as one job, and judges each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ...audit.local import audited
 
 @dataclass
 class Watching:
-    """Keeps when each event was told (`time.monotonic()`), and lets a test look at the load."""
+    """Watcher of a run that records each event with its time (`time.monotonic()`). `on_live` is called with the number
+    of acknowledged records."""
 
     on_live: Callable[[int], None] = lambda acked: None
     told: list[tuple[float, Event]] = field(default_factory=list)
@@ -39,7 +40,7 @@ class Watching:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the harness says of one run."""
+    """One run with its audit and verdict. `audit_code`: exit code of the audit."""
 
     run: CaseDir
     audit: AuditFile
@@ -58,7 +59,7 @@ class Judged:
 
 @dataclass
 class Stage:
-    """Cases below one folder, by name."""
+    """Runs cases below one folder and judges them. `runs`: the run directories by name of the case."""
 
     folder: Path
     installed: Installation
@@ -67,7 +68,8 @@ class Stage:
     def play(
         self, name: str, yaml: str, hooks: Mapping[Phase, Hook] | None = None, watcher: Watching | None = None
     ) -> CaseDir:
-        """Run the one case of an experiment."""
+        """Run the one case of an experiment, and return its run directory. `yaml`: the experiment without its name.
+        `hooks`: functions to call at the begin of phases."""
         file = self.folder / f"{name}.yaml"
         file.write_text(f"name: {name}\n{yaml}", encoding="utf-8")
         (case,) = cases(load(file))
@@ -83,7 +85,8 @@ class Stage:
         return run
 
     def judge(self) -> dict[str, Judged]:
-        """Audit all as one job, without Spark, whose audits have tests of their own; and judge each."""
+        """Audit all runs as one job without Spark, which has tests of its own, and judge each; return the results by
+        name."""
         folders = [run.path for run in self.runs.values()]
         prepare_audit(folders)
         results = audited(folders)

@@ -1,5 +1,6 @@
-"""Lies told afterwards of a run that went well, in what stands beside its ledgers: a line or a number is another, and
-the run says that it wrote it so. Each leaves a file that can be read; what it says, another file denies."""
+"""Lies planted after a run in files other than its ledgers: a line or a number is changed, and the run is sealed again.
+
+Each changed file can still be read, but another file contradicts it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Lines = list[Line]
 
 
 def tell(run: CaseDir, lie: str) -> None:
-    """One of `TOLD`. Raises AssertionError when it changes nothing."""
+    """Plant one lie of `TOLD` in a run, and seal the run again. Raises AssertionError if the lie changes nothing."""
     name, change, _ = TOLD[lie]
     path = run.path / name
     before = path.read_text(encoding="utf-8")
@@ -45,7 +46,7 @@ def _without(wanted: Callable[[Line], bool]) -> Callable[[Lines], Lines]:
 
 
 def _of_first(key: str, **said: object) -> Callable[[Lines], Lines]:
-    """The first of the list under a key says so."""
+    """Return a change that sets these fields in the first element of the list under a key."""
 
     def change(lines: Lines) -> Lines:
         (document,) = lines
@@ -87,4 +88,4 @@ TOLD: Final[dict[str, tuple[str, Callable[[Lines], Lines], str]]] = {
     ),
     "seed": ("case.json", _with(lambda _: True, seed=4711), "seed"),
 }
-"""By name: the file, what becomes of its lines (or of the one document), and words of the reason."""
+"""By name of the lie: the file, the change of its lines (or of its one document), and words of the verdict's reason."""

@@ -1,4 +1,4 @@
-"""Files as a broker leaves them, built by another library than the one under test."""
+"""Builds files as a broker writes them, with another library than the code under test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def batch(
     txn: bool = False,
     key: bytes | None = b"k",
 ) -> bytes:
-    """A record batch by kafka-python, its base offset and leader epoch put in as a broker does. Times from 1000 ms."""
+    """Return a record batch built by kafka-python, with base offset and leader epoch set as a broker does. Timestamps
+    begin at 1000 ms. `codec`: compression type, 0: none. `pid`: producer id, with producer epoch 7 and base sequence
+    40; -1: none."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -40,23 +42,23 @@ def batch(
 
 
 def as_control(data: bytes) -> bytes:
-    """The batch as a marker, its checksum made to fit."""
+    """Return the batch as a control batch, with a matching checksum."""
     return _with_checksum(data[:22] + bytes([data[22] | 0x20]) + data[23:])
 
 
 def with_append_time(data: bytes) -> bytes:
-    """The batch as a leader writes it with LogAppendTime, its checksum made to fit."""
+    """Return the batch as a leader writes it with LogAppendTime, with a matching checksum."""
     return _with_checksum(data[:22] + bytes([data[22] | 0x08]) + data[23:])
 
 
 def marker(first: int, pid: int, *, commit: bool) -> bytes:
-    """What ends a transaction: a control batch with the key (version, type)."""
+    """Return a transaction marker: a control batch with the key (version, type)."""
     key = b"\x00\x00" + commit.to_bytes(2, "big")
     return as_control(batch(first, [b"\x00\x00"], pid=pid, txn=True, key=key))
 
 
 def compressed(data: bytes, codec: int, body: bytes) -> bytes:
-    """The batch with this codec in its attributes and this body for its records, length and checksum made to fit."""
+    """Return the batch with this codec and this body in place of its records, with matching length and checksum."""
     attributes = bytes([data[22] | codec])
     return _with_checksum(
         data[:8] + (49 + len(body)).to_bytes(4, "big") + data[12:22] + attributes + data[23:61] + body
@@ -68,5 +70,5 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 def cleaned(data: bytes, last_delta: int) -> bytes:
-    """The batch as the log cleaner leaves it: its last offset is still that of a record that is gone."""
+    """Return the batch as the log cleaner leaves it: its last offset belongs to a record that is gone."""
     return _with_checksum(data[:23] + last_delta.to_bytes(4, "big") + data[27:])

@@ -1,8 +1,7 @@
-"""A bench on which one fault after the other is done to one cluster under a little load, and looked at from outside.
+"""A bench: one cluster under a small load, on which faults are injected one after the other and observed from outside.
 
-Belongs here: the bench, its load, the table of what bit, and the table of duds. What each fault is to do stands in the
-tests.
-"""
+Belongs here: the bench, its load, the table of confirmed faults, and the table of duds. The tests define what each
+fault must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cluster, and faults that are done to it one after the other through the harness's own driver."""
+"""One cluster on which faults are injected one after the other by the harness's own driver."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ ISR_BACK_WITHIN_S = 60.0
 
 
 class Bench:
-    """A cluster of `cluster` (as in a file) with `topics` (default: `t`, one partition, three replicas).
+    """A cluster on which faults are injected. `cluster`: its settings, as in a file. `topics`: default `t`, with one
+    partition and three replicas.
 
-    `needs`: one fault as in a file whose needs the cluster must meet, or the needs themselves.
-    """
+    `needs`: a fault, as in a file, whose needs the cluster must meet, or the needs themselves."""
 
     def __init__(
         self,
@@ -135,13 +135,13 @@ class Bench:
         clients: Clients | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> Bite:
-        """Do one fault, as it would stand in a file (`pause: {target: leader(t/0)}`), and see it through.
+        """Inject one fault, written as in a file (`pause: {target: leader(t/0)}`), wait until it is healed, and return
+        its result.
 
-        `at: 0s` is added when it has no trigger, a hold when its kind has one. `record`: into the session's table.
-        `settled`: the ISRs are full before it and are awaited after it; where they cannot be before, `then` mends by
-        hand what hinders them after it. `clients`: the workload, for faults that are aimed at it. `meanwhile` is called
-        once the fault has begun; a fault that waits for an occasion takes effect by it.
-        """
+        `at: 0s` is added if it has no trigger, and a duration if its kind has one. `record`: True to add it to the
+        session's table. `settled`: True to wait for full ISRs before and after it. `then`: repairs the cluster after
+        it, where ISRs cannot become full by themselves. `clients`: the workload, for faults of clients. `meanwhile` is
+        called once the fault has begun, for faults that wait for an event to take effect."""
         entry: dict[str, object] = YAML(typ="safe").load(fault)
         if not {"at", "when", "after"} & entry.keys():
             entry["at"] = "0s"
@@ -192,7 +192,7 @@ class Bench:
         return bite
 
     def mend(self) -> None:
-        """Whatever was done to them, all nodes run again and take part."""
+        """Resume and start all nodes, and wait until they are back in the cluster."""
         for node in self.cluster.nodes.values():
             match node.state():
                 case NodeState.STOPPED:
@@ -203,7 +203,7 @@ class Bench:
             node.await_ready(ISR_BACK_WITHIN_S)
 
     def aimed_at_the_dead(self, *faults: str, back_within_s: float = 30.0) -> dict[str, Bite]:
-        """Return the outcome of each of these faults while broker 2 is stopped; it runs afterwards."""
+        """Inject each of these faults while broker 2 is stopped, then start it again; return the results by fault."""
         self.await_full_isr()
         node = self.cluster.node(2)
         done = {}
@@ -219,7 +219,7 @@ class Bench:
         return done
 
     def await_full_isr(self) -> None:
-        """Until all replicas of all partitions are in sync. Raises `WaitTimeout`."""
+        """Wait until all replicas of all partitions are in sync. Raises `WaitTimeout`."""
         wait_until(
             self._isr_is_full,
             what="full ISRs",

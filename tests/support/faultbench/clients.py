@@ -1,4 +1,4 @@
-"""A workload on a bench, for faults that are aimed at its clients."""
+"""A workload on a bench, for faults of clients."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ FROZEN = ("producer", "producers", "reader(0)")
 
 
 def of_library(load: Mapping[str, Mapping[str, object]], client: str) -> dict[str, object]:
-    """The same load with clients of this library."""
+    """Return the settings of a load with clients of this library."""
     return {kind: {**settings, "client": client} for kind, settings in load.items()}
 
 
 @contextmanager
 def load_on(bench: Bench, folder: Path, load: Mapping[str, object]) -> Iterator[Workload]:
-    """A workload as in a file, of which every producer has had answers and every reader has read."""
+    """Start a workload with settings as in a file; yield it once every producer has acknowledgements and every reader
+    has records."""
     spec = WorkloadSpec.model_validate(load, context=FROM_FILE)
     topics = {"t": TopicSpec()}
     run = CaseDir(folder / "case")
@@ -53,10 +54,10 @@ def load_on(bench: Bench, folder: Path, load: Mapping[str, object]) -> Iterator[
 
 
 def kill_clients(bench: Bench, workload: Workload) -> list[Bite]:
-    """One after the other is killed, and another takes its place."""
+    """Kill one client after the other, each of which is replaced; return the results."""
     return [bench.bite(f"kill_client: {{client: {client}}}", clients=workload) for client in KILLED]
 
 
 def freeze_clients(bench: Bench, workload: Workload) -> list[Bite]:
-    """One after the other stands still, and goes on."""
+    """Pause and continue one client after the other; return the results."""
     return [bench.bite(f"pause_client: {{client: {client}}}", clients=workload) for client in FROZEN]

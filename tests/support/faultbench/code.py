@@ -1,7 +1,6 @@
-"""Faults at points of the code, as in a file, with what makes a thread pass there; duds.
+"""Faults at points of the code, as in a file, with the event that makes a thread pass there; and duds.
 
-The witness is for every push, the others for the night.
-"""
+The fault `HALT` runs with every push, the others at night."""
 
 from __future__ import annotations
 
@@ -24,11 +23,12 @@ CLUSTER: Final[Mapping[str, Any]] = {
     "controllers": 1,
     "log_dirs": 2,
 }
-"""A bench on which each point is passed: segments roll by themselves, and a replica can move to another log dir."""
+"""Settings of a bench on which a thread passes each point: segments roll by themselves, and replicas can move to
+another log dir."""
 
 
 def transaction(bench: Bench) -> None:
-    """Commit a transaction in t/0. Its marker may wait for the node that halts."""
+    """Commit a transaction in t/0. Its marker may have to wait for a node that halts."""
     producer = Producer(
         {"bootstrap.servers": bench.cluster.bootstrap, "transactional.id": "at-a-point", "log_level": 0}
     )
@@ -39,7 +39,7 @@ def transaction(bench: Bench) -> None:
 
 
 def another(fault: str) -> Callable[[Bench], None]:
-    """Return what does this fault besides."""
+    """Return a function that injects this fault on a bench."""
 
     def done(bench: Bench) -> None:
         bite = bench.bite(fault, record=False, settled=False)
@@ -50,7 +50,8 @@ def another(fault: str) -> Callable[[Bench], None]:
 
 @dataclass(frozen=True)
 class PointBite:
-    """A fault at a point. `occasion`: what lets a thread pass there, once so many `nodes` have the rule; None: load."""
+    """A fault at a point of the code. `occasion`: makes a thread pass there; it is called once `nodes` nodes have the
+    rule. None: the load does."""
 
     fault: str
     occasion: Callable[[Bench], None] | None = None
@@ -109,7 +110,7 @@ BITES: Final[Mapping[str, PointBite]] = {
     "producer-snapshot-written": PointBite(_at("producer-snapshot-written", "halt", _LEADER)),
     "response-sent": PointBite(_at("response-sent", "halt", _LEADER, ", pass: 5")),
 }
-"""Each named point, with what its experiment does there."""
+"""By name of the point: the fault that its experiment injects there."""
 
 ACTS: Final = {
     "pause_thread": PointBite(_at("response-sent", "pause_thread", _LEADER, ", pass: 5")),
@@ -120,11 +121,11 @@ ACTS: Final = {
         _at("{class: kafka.server.ReplicaManager, method: appendRecords}", "halt", _LEADER)
     ),
 }
-"""Each act, and a point without a name."""
+"""Faults with each act, and one at a point without a name."""
 
 
 def bites(*, nightly: bool = False) -> list[Any]:
-    """Return them for `pytest.mark.parametrize`. `nightly`: the witness is left to the night, too."""
+    """Return all faults at points for `pytest.mark.parametrize`. `nightly`: True to run `HALT` at night only, too."""
     return [
         pytest.param(bite, id=name, marks=[pytest.mark.nightly] if nightly or bite.fault != HALT else [])
         for name, bite in {**BITES, **ACTS}.items()
@@ -152,4 +153,5 @@ CODE_DUDS: Final = {
         _at("leader-appended", "throw", _LEADER), "acted, and no witness saw it", {_RULE: without_its_act}
     ),
 }
-"""A rule that loads and never fires at each named point; and, of each witness, a rule that says that it acted."""
+"""Duds: at each named point a rule that loads and never fires, and for each witness a rule that only claims to have
+acted."""

@@ -1,4 +1,4 @@
-"""A fault that does not do what it says."""
+"""The definition of a dud: a fault that does not do what it says."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from faultbench.spoilt import Spoilt
 
 @dataclass(frozen=True)
 class Dud:
-    """A fault as in a file, which calls are spoilt, and a part of what is said then."""
+    """A fault, as in a file, that has no effect. `said`: part of the message with which it must fail."""
 
     fault: str
     said: str
     spoilt: Mapping[str, Spoilt] = field(default_factory=dict)
-    """By the call's name, from its package on."""
+    """By name of a function below `ackproof`: the replacement that takes away its effect."""
     bites: bool = False
-    """It bites, and its healing is what does nothing."""
+    """True if the fault takes effect, and its healing does nothing."""
     stage: Callable[[Bench], AbstractContextManager[object]] = nullcontext
     nightly: bool = True
     needs_root: bool = False

@@ -1,8 +1,7 @@
-"""Duds: one fault of every kind that does not do what it says, on real brokers, and what is said of it then.
+"""Duds on real brokers: for every kind of fault one without effect, and the message with which it must fail.
 
-What is planted is the lie of a call; nodes, brokers and witnesses are real. They stand by the cluster on which they
-are planted, which the faults that bite have to themselves otherwise; `tests/repo/test_duds.py` looks that none lacks.
-"""
+One call of the harness is replaced by a lie; nodes, brokers and witnesses are real. The duds are grouped by the cluster
+on which they run. `tests/repo/test_duds.py` checks that no kind lacks a dud."""
 
 from __future__ import annotations
 
@@ -33,13 +32,13 @@ from faultbench.spoilt import (
 )
 
 IN_VAIN_S: Final = 1.5
-"""How long is waited for what will never be seen."""
+"""Seconds that are waited for an effect that never comes."""
 AFTER_S: Final = 10.0
-"""How long for each thing afterwards: of what was never done not all is ever undone."""
+"""Seconds that are waited for each later step: an effect that never came may never be healed, either."""
 
 
 def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
-    """Do it, and see that it is found out; everything is whole afterwards."""
+    """Inject a dud, and assert that it is not confirmed, or not healed, and that the cluster is healthy afterwards."""
     wait_for = Injection.wait_for
     found_out = False
 
@@ -71,7 +70,8 @@ def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
 
 
 def duds_on(where: str, *, nightly: bool = False) -> list[Any]:
-    """Those of one cluster, for `pytest.mark.parametrize`. `nightly`: all of them are left to the night."""
+    """Return the duds of one cluster for `pytest.mark.parametrize`. `nightly`: True to run all of them at night
+    only."""
     refusal = file_systems.refusal()
     marks = {
         name: [
@@ -88,14 +88,14 @@ def duds_on(where: str, *, nightly: bool = False) -> list[Any]:
 
 @contextmanager
 def another_leads(bench: Bench) -> Iterator[None]:
-    """Somebody else than the preferred leader."""
+    """While the block lasts, another broker than the preferred leader leads t/0."""
     bench.bite("restart: {target: leader(t/0)}", record=False)
     yield
 
 
 @contextmanager
 def replicas_put_back(bench: Bench) -> Iterator[None]:
-    """They are on brokers 1 to 3 again afterwards, whatever was done to them."""
+    """After the block, reassign t/0 to brokers 1, 2 and 3."""
     yield
     bench.bite("reassign: {partition: t/0, to: [3, 2, 1]}", record=False)
     bench.bite("reassign: {partition: t/0, to: [1, 2, 3]}", record=False)
@@ -103,7 +103,8 @@ def replicas_put_back(bench: Bench) -> Iterator[None]:
 
 @contextmanager
 def without_broker_4(bench: Bench) -> Iterator[None]:
-    """It is down, so that a replica on it can never be in sync; and the replicas are put back."""
+    """While the block lasts, broker 4 is stopped, so that a replica on it is never in sync. Afterwards t/0 is
+    reassigned to brokers 1 to 3."""
     with replicas_put_back(bench):
         bench.await_full_isr()
         bench.cluster.node(4).stop()
@@ -121,12 +122,13 @@ _LINK: Final = "link: follower(t/0) -> leader(t/0)"
 
 
 def _unused(fault: str, said: str = "to show on", *, nightly: bool = False) -> dict[str, Dud]:
-    """Use a cluster without traffic through the proxies."""
+    """Return a dud for a cluster whose links carry no traffic through the proxies."""
     return {fault.partition(":")[0]: Dud(fault, said, nightly=nightly)}
 
 
 _TO_THE_END: Final = "waited"
-"""Of what a busy machine may be mistaken for: looked for as long as in a run."""
+"""Word in the messages of duds for which a busy machine could be the cause: these get the full waiting time of a
+run."""
 
 DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     "processes": {
@@ -381,7 +383,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         ),
     },
 }
-"""By the cluster on which they are planted, each under the name of its kind, or of what goes wrong."""
+"""By cluster: its duds, each by the name of its kind or of its error."""
 _GROUPS: Final = "the bench has no consumer groups: tests/unit/faults/test_groups.py plants its duds"
 NO_DUD: Final = {
     "storm": "does nothing itself: each of its faults is one of the others",

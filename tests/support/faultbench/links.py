@@ -1,4 +1,4 @@
-"""Faults of links that every backend can do, in the words of a file."""
+"""Faults of links that every backend can inject, written as in an experiment file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKET_FAULTS = (
     "loss: {link: follower(t/0) -> leader(t/0), share: 30%}",
     "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
 )
-"""Root's."""
+"""Faults of single packets, which need root."""
 
 
 def tables_of(pid: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A little load, bounded, that ends by itself: an idle partition never drops a follower."""
+"""A small load that ends by itself: without records, no follower ever leaves the ISR."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.spec import TopicSpec
 
 PERIOD_S = 0.03
-"""Each batch costs three brokers more than its records do."""
+"""Seconds between two batches; a batch costs three brokers more than its records do."""
 
 
 class Load:
-    """Sends `rate` records a second with acks=1, over all partitions in turn, from a thread of its own."""
+    """Sends `rate` records per second with acks=1 to all partitions in turn, from a thread of its own."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, TopicSpec], rate: float = 300.0) -> None:
         self._places = [
@@ -52,7 +52,7 @@ class Load:
         self._producer.flush(1.0)
 
     def acked(self, topic: str | None, partition: int | None) -> int:
-        """Records acknowledged so far."""
+        """Return the number of acknowledged records so far. `topic`, `partition` None: of all."""
         return sum(
             count
             for (name, number), count in self._acked.items()
@@ -60,7 +60,7 @@ class Load:
         )
 
     def read(self, topic: str | None, partition: int | None) -> int:
-        """Nobody reads along."""
+        """Return 0: the load has no reader."""
         return 0
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Sequences of planned work that end in one bite each, on any backend."""
+"""Sequences of planned work on a bench, on any backend; each returns the result of one fault."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ REASSIGNMENTS = (
     "cancel_reassign: {partition: t/0, to: [2, 3], throttle: 100B}",
     "reassign: {partition: t/0, to: [1, 2, 3], throttle: 1MB}",
 )
-"""Of t/0, which starts on brokers 1, 2 and 3 of four; each finds what the one before it left."""
+"""Reassignments and elections of t/0, which starts on brokers 1, 2 and 3 of four; each begins where the one before it
+ended."""
 
 
 @contextmanager
 def leaderless(bench: Bench) -> Iterator[list[int]]:
-    """Both followers of t/0 fall out of the ISR, the leader dies, they return: only they run, and nobody leads."""
+    """While the block lasts, t/0 has no leader: only the two followers run, which had left the ISR. Yields their ids;
+    starts all nodes at the end."""
     bench.await_full_isr()
     state = bench.cluster.topic_state(["t"])[PLACE]
     leader = bench.cluster.node(state.leader)
@@ -54,7 +56,7 @@ def leaderless(bench: Bench) -> Iterator[list[int]]:
 
 
 def elect_unclean(bench: Bench) -> Bite:
-    """One of them is made the leader."""
+    """Elect one of the followers of a leaderless partition uncleanly."""
     with leaderless(bench) as followers:
         bite = bench.bite("elect_unclean: {partition: t/0}", settled=False, then=bench.mend)
     assert bench.cluster.topic_state(["t"])[PLACE].leader in followers
@@ -62,7 +64,7 @@ def elect_unclean(bench: Bench) -> Bite:
 
 
 def decommission(bench: Bench, drain: bool) -> Bite:
-    """The leader of t/0 is taken out of a cluster of four."""
+    """Decommission the leader of t/0 in a cluster of four."""
     bench.await_full_isr()
     leader = bench.cluster.topic_state(["t"])[PLACE].leader
     bite = bench.bite(f"decommission: {{target: leader(t/0), drain: {str(drain).lower()}}}")
@@ -72,7 +74,7 @@ def decommission(bench: Bench, drain: bool) -> Bite:
 
 
 def freeze_by_command(bench: Bench, broker: int) -> Bite:
-    """A user's own commands: SIGSTOP, a look into /proc, SIGCONT. They know nothing of the harness."""
+    """Pause a broker by a user's own commands: SIGSTOP, a check of /proc, SIGCONT."""
     pid = bench.cluster.node(broker).pid
     assert pid is not None
     words = {
@@ -85,7 +87,7 @@ def freeze_by_command(bench: Bench, broker: int) -> Bite:
 
 
 def storm(bench: Bench) -> Bite:
-    """Four faults drawn from a menu, one after the other; most must bite."""
+    """Inject a storm of four faults drawn from a menu, of which at least three must be confirmed."""
     drawn = (
         "count: 4, menu: {pause: 2, kill: 1}, roles: [leader(t/0), broker], gap: 2s..3s, lasting: 0.5s..1s"
     )

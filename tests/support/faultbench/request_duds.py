@@ -1,4 +1,4 @@
-"""Faults of requests that do nothing: the proxy believes that it does what it was told, and was told something else."""
+"""Duds of request faults: the proxy gets another rule than the fault asked for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REQUESTS: Final = "ackproof.network.requests.links.RequestLinks"
 
 @contextmanager
 def let_go_at_last(bench: Bench) -> Iterator[None]:
-    """Clear what its healing has left, for the next fault."""
+    """After the block, remove the rule that the dud's healing has left."""
     yield
     if (requests := bench.cluster.requests) is not None:
         requests.lift("fault-1")
@@ -36,11 +36,13 @@ _GROUPS: Final = {
     "Fetch": ("follower(t/0) -> leader(t/0)", "FETCH_SESSION_ID_NOT_FOUND"),
     "AlterPartition": ("leader(t/0) -> controllers", "NOT_CONTROLLER"),
 }
-"""An API of each kind of connections."""
+"""By API: the link of a fault, and an error that a broker returns there. There is one API for each kind of
+connection."""
 
 
 def _of_another_api() -> dict[str, Dud]:
-    """Each kind, on each side, of each group of APIs."""
+    """Return a dud for each kind of request fault, each API of `_GROUPS` and each side, whose rule is for another API.
+    `repeat_request` has no duds for responses."""
     duds = {}
     for kind, words in _WORDS.items():
         for api, (link, error) in _GROUPS.items():

@@ -1,4 +1,4 @@
-"""Faults of requests, in the words of a file."""
+"""Request faults for the tests of both backends, written as in an experiment file."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ REQUEST_FAULTS: tuple[Any, ...] = (
         marks=_NIGHT,
     ),
 )
-"""Each kind, on each kind of link that it has."""
+"""Request faults of each kind, on each kind of link that can carry the request."""

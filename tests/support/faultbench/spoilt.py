@@ -1,4 +1,4 @@
-"""What stands in the place of a call, so that a fault or its healing does not do what it says."""
+"""Replacements of the harness's functions for duds, by which a fault or its healing has no effect."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ackproof.network.addresses import Address
 from ackproof.network.requests.rules import FrameSide
 
 Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Given a call, what is in its place."""
+"""Function that returns the replacement of a function."""
 
 
 def nothing(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Says that it did it."""
+    """Replace a function by one that does nothing."""
     del real
     return lambda *given, **named: None
 
 
 def without_its_act(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule that says that it acts, and does nothing."""
+    """Make a Byteman rule claim that it acted, without acting."""
 
     def spoilt(*given: Any) -> str:
         lines = real(*given).splitlines()
@@ -32,7 +32,7 @@ def without_its_act(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def that_never_fires(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule that is loaded, and whose condition never holds."""
+    """Give a Byteman rule a condition that never holds."""
 
     def spoilt(*given: Any) -> str:
         lines = real(*given).splitlines()
@@ -42,17 +42,17 @@ def that_never_fires(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def says(word: object) -> Spoilt:
-    """Does nothing, and answers this."""
+    """Return a replacement that does nothing and returns `word`."""
     return lambda real: lambda *given, **named: word
 
 
 def once(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Does it the first time alone."""
+    """Let a function work on its first call only."""
     return _where(real, lambda number: number == 1)
 
 
 def not_at_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The first time nothing happens; cleaning up works."""
+    """Let a function do nothing on its first call; later calls, such as for cleaning up, work."""
     return _where(real, lambda number: number > 1)
 
 
@@ -62,7 +62,7 @@ def _where(real: Callable[..., Any], does: Callable[[int], bool]) -> Callable[..
 
 
 def astray(elsewhere: str) -> Spoilt:
-    """Rules for an address at which nobody is."""
+    """Return a replacement that sets packet rules for an address that no node uses."""
 
     def spoilt(real: Callable[..., Any]) -> Callable[..., Any]:
         def lay(rules: Any, mark: str, addresses: Any, effect: Any) -> Any:
@@ -74,38 +74,38 @@ def astray(elsewhere: str) -> Spoilt:
 
 
 def of_another_api(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for requests that nobody sends: the proxy believes that it does what it was told."""
+    """Give the proxy a rule for an API that no client calls."""
     return lambda links, rule: real(links, replace(rule, api=47))
 
 
 def of_the_other_side(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for the responses in place of the requests."""
+    """Give the proxy a rule for responses in place of requests."""
     return lambda links, rule: real(links, replace(rule, side=FrameSide.RESPONSE))
 
 
 def of_any_partition(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for all requests of the API."""
+    """Give the proxy a rule for all requests of the API, not only those of a partition."""
     return lambda links, rule: real(links, replace(rule, places=()))
 
 
 def right_behind(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule that does at once what it should do later."""
+    """Give the proxy a rule without its delay, so that it acts at once."""
     return lambda links, rule: real(links, replace(rule, delay=0.0))
 
 
 def spared(file: str) -> Spoilt:
-    """Files of this name stay."""
+    """Return a replacement of a deletion that keeps files with this name."""
     return lambda real: lambda path, **named: None if path.name == file else real(path, **named)
 
 
 def wrong_password(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The servers expect another password than this one, and end no session."""
+    """Return another password than the session's, so that ZooKeeper does not end the session."""
     del real
     return lambda session: b"x" * 16
 
 
 def synced_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The power goes when all had been written."""
+    """Sync the file system before its power loss, so that nothing is lost."""
 
     def lose_power(system: file_systems.FileSystem) -> None:
         system.sync()

@@ -1,4 +1,4 @@
-"""The table faults × backends × {bit, healed, ISR back}: every row was measured in this session."""
+"""The session's table of faults × backends: confirmed, healed, ISR full again. Each row was measured in the session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Bite:
-    """One fault that was done. Times are seconds from the moment it was asked for; -1: it never came to that."""
+    """Result of one injected fault. Times are seconds since its request; -1: it never came to that."""
 
     name: str
     backend: str
@@ -29,13 +29,13 @@ class Bite:
 
     @property
     def good(self) -> bool:
-        """It bit, was healed, and the ISRs are full again."""
+        """True if the fault was confirmed and healed, and the ISRs are full again."""
         return self.bit and self.healed and self.isr_back
 
 
 @dataclass
 class Table:
-    """Faults of this session."""
+    """Results of all faults of the session, one row per injected fault."""
 
     rows: list[Bite] = field(default_factory=list)
 
@@ -60,7 +60,8 @@ class Table:
         return f"{row.name:<{width}}  {row.backend:<8} {cells}{said}"
 
     def missing(self, refusals: Mapping[str, Collection[str]], backends: Sequence[str]) -> list[str]:
-        """The cells that no good row fills. `refusals`: each kind of fault, and the backends that it is not for."""
+        """Return each kind and backend without a good result, as `kill on docker`. `refusals`: by kind, the backends
+        that cannot inject it."""
         filled = {(row.name.split()[0].rstrip(":"), row.backend) for row in self.rows if row.good}
         return [
             f"{kind} on {backend}"
@@ -75,4 +76,4 @@ class Table:
 
 
 TABLE = Table()
-"""Of this session; printed at its end."""
+"""The results of this session, printed at its end."""

@@ -1,4 +1,4 @@
-"""Synthetic batch folders for tests of the reports: what a real batch leaves, made of plausible numbers."""
+"""Synthetic batch folders for tests of the reports: the files of a real batch, with plausible numbers."""
 
 from __future__ import annotations
 

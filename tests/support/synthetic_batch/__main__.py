@@ -1,4 +1,4 @@
-"""Look at a page by eye: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
+"""Makes a report to look at: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from synthetic_batch import hostile, make_batch, matrix, missing
 
 
 def main() -> None:
-    """Make a batch and render it."""
     from ackproof_reports import render_batch
 
     folder, flags = Path(sys.argv[1]), set(sys.argv[2:])

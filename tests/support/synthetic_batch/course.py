@@ -1,4 +1,4 @@
-"""The course of a synthetic case: its events, samples, series and findings, of plausible numbers."""
+"""Writes the events, samples, series and findings of a synthetic case, with plausible numbers."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def series_of(recipe: Recipe, noise: random.Random) -> pa.Table:
 
 
 def write_findings(path: Path, recipe: Recipe) -> None:
-    """One Parquet file of findings: two stretches of lost offsets, and the further classes spread out."""
+    """Write one Parquet file of findings: two ranges of lost offsets, and the other classes of the recipe."""
     unknown = recipe.settings.get(ACKS) == "0"
     columns: dict[str, list[object]] = {name: [] for name in FINDINGS.names}
 

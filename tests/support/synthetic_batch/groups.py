@@ -1,4 +1,4 @@
-"""A consumer group that commits before it processes, added to a synthetic case: one member is killed, one is frozen."""
+"""Adds to a synthetic case a consumer group that commits before processing, with one killed and one frozen member."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ GROUP = "billing"
 BATCH = 20
 KILLED_S, FROZEN_S, RESUMED_S = 6.05, 4.5, 10.8
 UNPROCESSED = range(12)
-"""Records of its last batch that the killed member g1 did not process, counted from the batch's end."""
+"""Records of the last batch of g1 that it did not process before its death, counted from the batch's end."""
 
 SKIPPED = 15
-"""Records that the reset of g0 passed over."""
+"""Number of records that the reset of g0 skipped."""
 
 
 class _Member:
@@ -63,7 +63,7 @@ class _Member:
         )
 
     def batch(self, partition: int, offset: int, t_s: float, processed: int = BATCH) -> int:
-        """Be handed a batch, commit it, and process so many of its records; return the offset behind it."""
+        """Let the member get a batch, commit it, and process `processed` of its records; return the offset after it."""
         number = next(self._batch)
         self.commit(partition, offset + BATCH, t_s + 0.002)
         for at in range(BATCH):
@@ -89,11 +89,10 @@ class _Member:
 
 
 def add_group(run: CaseDir) -> tuple[int, int]:
-    """Add the group to a case; return partition and offset of the first record that nobody processed.
+    """Add the group to a case; return partition and offset of the first record that no member processed.
 
     g0 owns orders/0, g1 orders/1, g2 orders/2. g1 is killed in the middle of a batch that it has committed, and g3
-    takes its place. g2 is frozen; g0 takes over orders/2 and resets its position, and the commit of g2 is refused.
-    """
+    replaces it. g2 is frozen; g0 takes over orders/2 and resets its position, and the commit of g2 is refused."""
     members = [_Member(number) for number in range(4)]
     g0, g1, g2, g3 = members
     ends = [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Ledgers and findings that belong together: lost records whose offsets others hold, and copies of a whole batch."""
+"""Writes ledgers and findings that agree: lost records whose offsets other records have, and copies of a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ COPY = "another intact copy of the same record"
 
 
 def write_ledgers(run: CaseDir, recipe: Recipe) -> None:
-    """Of producer 0: `lost` records from offset 1000 on, and as many copies as the recipe has duplicates."""
+    """Write the ledgers and findings of producer 0: `lost` records from offset 1000 on, and as many copies as the
+    recipe has duplicates."""
     copies = recipe.findings.get("duplicate", 0)
     sent, read, found = [], [], []
     for n in range(recipe.lost):
@@ -41,7 +42,8 @@ def write_ledgers(run: CaseDir, recipe: Recipe) -> None:
 
 
 def _truncated(run: CaseDir, recipe: Recipe) -> None:
-    """The lost records were cut from the log of broker 1, and broker 2 led from their first offset on."""
+    """Write that the lost records were truncated from broker 1's log, and that broker 2 led from their first offset
+    on."""
     place = {"topic": recipe.topic, "partition": 0}
     cut = {"from_offset": FIRST_LOST, "to_offset": FIRST_LOST + recipe.lost, "acked": recipe.lost}
     led = {"old_epoch": 0, "new_epoch": 1, "new_leader": 2, "why": "broker 1 fenced"}

@@ -1,7 +1,6 @@
-"""Synthetic batch folders for tests of the reports: what a real batch leaves, made of plausible numbers.
+"""Makes synthetic batch folders for tests of the reports: the files of a real batch, with plausible numbers.
 
-Run as a script to look at a page by eye: `python make_batch.py FOLDER [hostile] [huge]`.
-"""
+To look at a report: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What synthetic cases are made of: settings, losses, names that attack, pieces that are missing."""
+"""Recipes of synthetic cases: settings, losses, hostile names, missing files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def ns(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One case to make. `lost` is per partition 0; `without` names files to leave out."""
+    """One case to make. `lost`: number of lost records of partition 0. `without`: names of files to leave out;
+    `folder`: all files, `end`: the last events, `torn`: the end of the timeline's last line."""
 
     settings: Mapping[str, Scalar]
     lost: int = 0
@@ -68,7 +69,7 @@ class Recipe:
     reasons: tuple[str, ...] = ()
     repeat: int = 1
     findings: Mapping[str, int] = field(default_factory=dict)
-    """Further findings per class; `lost` comes from `lost`."""
+    """Number of findings of other classes than `lost`."""
     without: tuple[str, ...] = ()
     topic: str = "orders"
     hostile: bool = False
@@ -78,9 +79,10 @@ class Recipe:
     experiment: str = "acks-matrix"
     died: bool = False
     ledgers: bool = False
-    """Also ledgers, and findings that agree with them: lost records in a row, duplicates of a whole batch."""
+    """True to write ledgers, and findings that agree with them: consecutive lost records, duplicates of a whole
+    batch."""
     group: bool = False
-    """Also a consumer group (`synthetic_batch.groups`)."""
+    """True to add a consumer group (`synthetic_batch.groups`)."""
     calm: QuietSeconds | None = None
     timing: Timing | None = None
 
@@ -94,7 +96,8 @@ class Recipe:
 
 
 def matrix() -> list[Recipe]:
-    """The main job as it should come out: acks 0 and 1 lose their unreplicated tail, acks=all nothing."""
+    """Return the cases of the main experiment with its usual result: acks 0 and 1 lose their unreplicated tail,
+    acks=all nothing."""
     losses = {("0", 1): 1874, ("0", 2): 2011, ("1", 1): 1204, ("1", 2): 1391, ("all", 1): 0, ("all", 2): 0}
     return [
         Recipe({ACKS: acks, MIN_ISR: size}, lost=lost, findings={"surfaced": 12} if acks == "all" else {})
@@ -103,7 +106,7 @@ def matrix() -> list[Recipe]:
 
 
 def hostile() -> list[Recipe]:
-    """The matrix with names and messages that try to break out."""
+    """Return the matrix with names and messages that try to inject HTML, Markdown or terminal codes."""
     return [
         replace(
             recipe,
@@ -119,7 +122,7 @@ def hostile() -> list[Recipe]:
 
 
 def missing() -> list[Recipe]:
-    """Everything that can be absent, a case each, beside one that is whole."""
+    """Return four cases that each lack some files or the end of one, and two complete ones."""
     cells = matrix()
     everything = ("audit", "verdict", "samples", "series", "findings", "final", "ledger")
     error = (

@@ -1,7 +1,6 @@
-"""What a machine shows of the harness and its faults: compared before and after, nothing may be left.
+"""Finds what the harness and its faults leave on a machine, by a comparison of its state before and after.
 
-Belongs here: looking. It reads the kernel's and the engine's own lists, not the harness's records of what it made.
-"""
+The state is read from the kernel and the container engine, not from the harness's own records."""
 
 from __future__ import annotations
 
@@ -14,14 +13,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 Traces: TypeAlias = Mapping[str, frozenset[str]]
-"""What there is, by sort: processes, mounts, loop devices, links, qdiscs, tables of rules, namespaces, containers …"""
+"""By sort (process, mount, loop device, link, qdisc, table of rules, network namespace, container, …): the names of all
+things of that sort."""
 
 ENGINE = Path("/var/run/docker.sock")
 _MARK, _ROLE = b"ACKPROOF_RUN=", b"ACKPROOF_ROLE="
 
 
 def look() -> Traces:
-    """What there is now. Sorts whose tool is missing are left out: then nobody can have made any."""
+    """Return what is on the machine now. A sort whose tool is missing is left out: then nothing can have made a thing
+    of that sort."""
     found = {
         "process": _processes(),
         "mount": _mounts(),
@@ -46,7 +47,7 @@ def look() -> Traces:
 
 
 def left(before: Traces, after: Traces) -> list[str]:
-    """What is there now and was not, in lines."""
+    """Return a line for each thing that is there after, and was not before."""
     return [
         f"{sort}: {name}"
         for sort, names in after.items()
@@ -55,7 +56,8 @@ def left(before: Traces, after: Traces) -> list[str]:
 
 
 def _processes() -> frozenset[str]:
-    """Those that a harness marked: pid, command, run and role. Not the Spark that the tests of this process share."""
+    """Return the processes that a harness marked: pid, command, run and role. The Spark that the tests of this process
+    share is left out."""
     found = set()
     own = f"ACKPROOF_OWNER={os.getpid()}:".encode()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -72,7 +74,7 @@ def _processes() -> frozenset[str]:
 
 
 def _folders() -> frozenset[str]:
-    """Ours, but for those of this very process, which are in use (the Spark session that its tests share)."""
+    """Return the harness's temporary folders, without those of this process, which are in use."""
     found = (path.name for path in Path(tempfile.gettempdir()).glob("ackproof-*") if path.is_dir())
     return frozenset(name for name in found if f"-{os.getpid()}-" not in name)
 

@@ -1,4 +1,4 @@
-"""The maker of synthetic batches, for all tests of the reports."""
+"""Fixture with the maker of synthetic batches, for the tests of the reports."""
 
 from __future__ import annotations
 

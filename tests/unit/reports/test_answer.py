@@ -1,4 +1,4 @@
-"""The sentence at the top: right for every kind of outcome, and never more than was judged."""
+"""Tests of the headline: right for every outcome, and it claims no more than was judged."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_fail_without_loss_names_the_class(maker: ModuleType, cells: list, tmp_p
 def test_what_is_gone_in_another_way_is_said_where_nothing_was_lost(
     maker: ModuleType, cells: list, tmp_path: Path
 ) -> None:
-    """Half a transaction, say, which was expected: PASS, and nothing to be proud of."""
+    """Half a transaction is missing although no record counts as lost: the headline must say so."""
     torn = replace(cells[5], findings={"torn-transaction": 1, "surfaced": 3})
     assert said(maker.make_batch(tmp_path / "one", [torn])) == (
         f"The run lost none of its acknowledged records {WHEN}; the run showed 1 torn transaction, as it may."
@@ -227,7 +227,8 @@ def test_roles_are_named(role: str, said: str) -> None:
     ],
 )
 def test_what_happened_is_no_list_of_everything(kinds: int, said: str) -> None:
-    """Each twice: a soak of an hour has three hundred."""
+    """Each fault occurs twice. Above a number of different faults they are counted by kind: a soak of an hour has
+    300."""
     faults = [
         struck("kill" if at % kinds else "pause", f"done{at % kinds}", f"the kind{at % kinds}")
         for at in range(2 * kinds)

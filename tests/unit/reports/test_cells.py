@@ -1,4 +1,4 @@
-"""Settings that go together are one axis of a report, by the name that their cells have."""
+"""Tests of settings that vary together, which are one axis of the report's matrix with names as values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ackproof_reports.loading import load_batch
 
 
 def together(path: Path, maker: ModuleType, names: dict[str, str]) -> Path:
-    """The synthetic batch, its cases named by their acks."""
+    """Make the synthetic batch, with a name for the settings of some cases. `names`: name by value of acks."""
     folder: Path = maker.make_batch(path, maker.matrix())
     batch = json.loads((folder / "batch.json").read_text("utf-8"))
     for case in batch["cases"]:
@@ -35,7 +35,7 @@ def test_one_axis_by_name(tmp_path: Path, maker: ModuleType) -> None:
 
 
 def test_some_have_no_name(tmp_path: Path, maker: ModuleType) -> None:
-    """What tells them apart otherwise stays an axis."""
+    """Settings by which unnamed cases differ stay axes of their own."""
     view = load_batch(together(tmp_path, maker, {"all": "safe"}))
     assert {axis.name for axis in matrix_of(view.cases).axes} == {"cell", "acks", "min.insync.replicas"}
     assert view.title(view.cases[0]) == "acks=0, min.insync.replicas=1"

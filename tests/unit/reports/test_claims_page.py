@@ -1,4 +1,4 @@
-"""The page of claims: verdicts in words, runs as links, nothing that a text could smuggle in."""
+"""Tests of the page of claims: verdicts in words, links to runs, escaped texts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the report derives of one run: each number against a plain count, and mistakes that must be found: two numbers
-swapped, one bin or record too few."""
+"""Tests of the numbers that the report derives of one run, against a plain computation. Planted mistakes must be found:
+two numbers swapped, one bin or record too few."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ ROWS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 9), st.integers(0, 9), st.integers(0, 500)),
     unique_by=lambda row: row[:2], min_size=1, max_size=25,
 )  # fmt: skip
-"""Partition, bin, acked, failed, and the greatest latency in ms."""
+"""Rows of a series: (partition, bin, acked, failed, greatest latency in ms)."""
 
 
 def written(rows: Sequence[tuple[int, ...]], folder: str) -> Path:
@@ -265,7 +265,7 @@ def event(kind: EventKind, at: int, **detail: object) -> Event:
 @QUICK
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
 def times(asked: int, shrunk: int, led: int, full: int) -> None:
-    """A fault, then the ISR shrinks, then there is a leader, then the ISR is full again."""
+    """A fault, then a smaller ISR, then a new leader, then a full ISR."""
     moments = [asked, asked + shrunk, asked + shrunk + led, asked + shrunk + led + full]
     isr = EventKind.ISR
     events = (
@@ -311,7 +311,7 @@ def often(nodes: list[int]) -> None:
 @QUICK
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=8, unique=True), st.integers(1, 9))
 def columns(ends: list[int], before: int) -> None:
-    """Spans of offsets that are far apart, in a log that begins a little before them."""
+    """The spans are far apart, in a log that begins a little before them."""
     ends = sorted(ends)[: len(ends) // 2 * 2]
     spans = [(1000 + 10 * one, 1000 + 10 * two) for one, two in zip(ends[::2], ends[1::2], strict=True)]
     start, last = 1000 - before, spans[-1][1] + 1

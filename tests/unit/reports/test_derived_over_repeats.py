@@ -1,5 +1,5 @@
-"""What the report derives over repeats: each number against a plain count, and mistakes that must be found: two numbers
-swapped, one repeat too few, an interval taken for a point."""
+"""Tests of the numbers that the report derives over repeats, against a plain computation. Planted mistakes must be
+found: two numbers swapped, one repeat too few, an interval taken for a point."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def values(draw: st.DrawFn) -> list[Value]:
 
 
 def read(text: str) -> Ends:
-    """The two ends of a number that is told in words."""
+    """Parse a value in words, such as `at most 3 s`; return its two ends in seconds."""
     if text == "not bounded":
         return 0, math.inf
     numbers = [
@@ -71,7 +71,8 @@ def plain_quantile(numbers: Sequence[float], share: Fraction) -> float:
 
 
 def plain_interval(lows: Sequence[float], highs: Sequence[float]) -> Ends:
-    """Of the median: the nearest ranks that hold it with 95 %, of several the ones whose two risks are most alike."""
+    """Return the confidence interval of the median: the nearest ranks that cover it with 95 %; (0, infinity) if none
+    do. Of several pairs, the one with the most equal risks on both sides."""
     count = len(lows)
     mass = [comb(count, k) for k in range(count + 1)]
     found = [
@@ -88,7 +89,7 @@ def of_spread(wrong: Callable[[Spread], Spread]) -> Callable[[Any], Any]:
 
 
 def by_the_middle_interval(told: Sequence[Value]) -> Spread | None:
-    """As it once was: the intervals in order, and of these the first, the middle and the last."""
+    """Planted mistake: take the first, the middle and the last interval in order."""
     found, known = (
         spread_of(told),
         sorted((one for one in told if one.is_known), key=lambda one: (one.low, one.high)),
@@ -218,7 +219,7 @@ def picture(told: list[Value], between: Ends | None) -> None:
 @QUICK
 @given(values(), st.booleans(), st.integers(1, 15))
 def starved(told: list[Value], is_starved: bool, number: int) -> None:
-    """Each value is what followed one fault; of a starved machine at most so long."""
+    """Each value is the time after one fault; on a starved machine it is only an upper bound."""
     after = [(SimpleNamespace(number=at), [("isr full", one)]) for at, one in enumerate(told, start=1)]
     fact = SimpleNamespace(case=SimpleNamespace(starved=("late",) if is_starved else ()))
     quantity = SimpleNamespace(variant="isr full")

@@ -1,4 +1,4 @@
-"""The table of evidence shows what the judge asked for, whatever the report would make of the facts."""
+"""Tests that the table of evidence shows what the judge asked for, whatever the facts of the run are."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def test_contradictions_are_shown_and_agreement_is_not_a_lack() -> None:
 
 @pytest.mark.parametrize("check", [*COHERENCE, *SEALED_COHERENCE, check_windows], ids=check_name)
 def test_every_contradiction_denies_that_the_files_agree(check: Check) -> None:
-    """Its row holds all of them, also one that a row above shows, and no other row repeats what only it shows."""
+    """The row on the agreement of files shows all contradictions, also those of a row above. No other row repeats a
+    contradiction that only this row shows."""
     odd = JudgedOpinion(check=check_name(check), kind="contradicts", text="they differ", subject="fault 2")
     found = _standings(odd)
     assert found["The files of the run agree with each other"] == (Standing.LACKING, "they differ")
@@ -81,7 +82,7 @@ def test_every_contradiction_denies_that_the_files_agree(check: Check) -> None:
 
 
 def test_without_opinions_only_what_files_lack_is_said() -> None:
-    """Verdicts of older versions have none, and so has a run that was never judged."""
+    """Verdicts of older versions, and runs that were never judged, have no opinions."""
     standings = {standing for standing, _ in _standings().values()}
     assert Standing.THERE not in standings and Standing.UNKNOWN in standings
     found = {what for what, (standing, _) in _standings().items() if standing is Standing.LACKING}

@@ -1,4 +1,4 @@
-"""Ranges, counts, and the rows that a page carries."""
+"""Tests of findings: ranges, counts, and the rows embedded in a page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_ranges_by_partition_and_offset() -> None:
 
 @pytest.fixture
 def findings(tmp_path: Path) -> Path:
-    """The folder of that name of a run."""
+    """The folder `findings` of a run."""
     (tmp_path / "findings").mkdir()
     return tmp_path / "findings"
 
@@ -118,7 +118,7 @@ def test_dictionary_columns_and_extra_columns_are_read(findings: Path) -> None:
 
 
 def test_files_with_other_classes_have_other_dictionaries(findings: Path) -> None:
-    """So have the parts of one long file: its row groups, and its batches of 131,072 rows."""
+    """Dictionaries also differ between row groups of one long file, and between its batches of 131,072 rows."""
     pq.write_table(table({"offset": 4}, {"offset": 5}), findings / "a.parquet")
     pq.write_table(table({"class": "vanished", "offset": 4, "topic": "u"}), findings / "b.parquet")
     found = read_findings(CaseDir(findings.parent), 10, (), [])

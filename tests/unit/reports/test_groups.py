@@ -1,4 +1,4 @@
-"""Consumer groups in the reports and in `ackproof explain`: lanes of members, stories of records and of commits."""
+"""Tests of consumer groups in reports and `ackproof explain`: lanes of members, stories of records and commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two small reports: valid XML whatever the text, and Markdown that stays a table."""
+"""Tests of junit.xml and summary.md: valid XML for every text, and Markdown whose tables stay tables."""
 
 from __future__ import annotations
 

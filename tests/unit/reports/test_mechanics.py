@@ -1,4 +1,4 @@
-"""The picture of a truncation: what each replica had, what was cut of it and when, what of that was acknowledged."""
+"""Tests of the drawing of a truncation: the log of each replica, the truncated offsets, and the acknowledged ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ SAMPLES = [
 
 @pytest.fixture
 def run(maker: ModuleType, tmp_path: Path) -> CaseDir:
-    """Broker 1 led epoch 3 and had up to 1050; broker 3 had ten of these, broker 2 none, and led epoch 5."""
+    """A run in which broker 1 led epoch 3 up to offset 1050, broker 3 had ten of these records, and broker 2, which had
+    none, led epoch 5."""
     cell = replace(maker.matrix()[2], settings={}, lost=40, findings={}, ledgers=True)
     (run,) = (case.run for case in load_batch(maker.make_batch(tmp_path, [cell])).cases)
     ConformanceFile(truncations=(CUT,)).save(run.conformance_json)

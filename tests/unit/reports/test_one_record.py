@@ -1,4 +1,4 @@
-"""`ackproof explain`: the story of one record, from what a run left."""
+"""Tests of `ackproof explain`: the story of one record from the files of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ S = 1_000_000_000
 
 
 def produced(run: CaseDir, producer: int, *rows: tuple[int, int, Outcome, int, float, float]) -> None:
-    """Rows of (place, seq, outcome, offset, sent s, done s)."""
+    """Write rows of a producer's ledger, each (index of the partition, seq, outcome, offset, time sent, time done in s;
+    -1: none)."""
     place, seq, outcome, offset, sent, done = zip(*rows, strict=True)
     write_produced(
         run.produced / f"client=p{producer}",
@@ -62,7 +63,8 @@ def produced(run: CaseDir, producer: int, *rows: tuple[int, int, Outcome, int, f
 def consumed(
     run: CaseDir, client: str, phase: ReadPhase, *rows: tuple[int, int, int, int, int, float]
 ) -> None:
-    """Rows of (place, offset, epoch, producer, seq, read s)."""
+    """Write rows of a reader's ledger, each (index of the partition, offset, leader epoch, producer, seq, time read in
+    s)."""
     place, offset, epoch, producer, seq, read = zip(*rows, strict=True)
     count = len(rows)
     write_consumed(
@@ -99,7 +101,8 @@ def findings(run: CaseDir, *rows: tuple[str, str, int, int, int, int, str]) -> N
 
 @pytest.fixture
 def run(tmp_path: Path) -> CaseDir:
-    """Producer 0's seq 5 was acked at orders/0@7 in epoch 3, read, truncated, and overwritten by producer 1's seq 2."""
+    """A run in which seq 5 of producer 0 was acknowledged at orders/0@7 in epoch 3, read, truncated, and overwritten by
+    seq 2 of producer 1."""
     run = CaseDir(tmp_path)
     produced(
         run,
@@ -190,7 +193,7 @@ def test_a_record_that_is_there(run: CaseDir) -> None:
 def test_the_marker_that_ended_its_transaction_is_named(
     run: CaseDir, markers: list[tuple[int, int]], says: str
 ) -> None:
-    """One of another producer, and one before it, did not."""
+    """Markers of another producer, and markers before the record, do not end its transaction."""
     batches = [(2, "orders", 0, 7, 8, 4, 2, False, True, 31, 0, 0, 0, 0, True, -1, 90, 0)]
     ends = [(6, 31, 1), *((offset, 31, kind) for offset, kind in markers), (8, 32, 0), (30, 32, 1)]
     batches += [
@@ -294,7 +297,7 @@ def test_many_events_are_bounded_and_said(run: CaseDir) -> None:
 
 
 def test_the_command_loads_neither_pandas_nor_spark(run: CaseDir) -> None:
-    """pandas is installed here, and pyarrow would import it: half of the time until the story is told."""
+    """pyarrow would import pandas, which is installed here: that would take half of the command's time."""
     run.case_json.write_text("{}")
     script = (
         "import sys; from ackproof.cli.main import entry\n"
@@ -367,7 +370,7 @@ def test_of_a_batch_the_case_that_lost_something(
 def test_of_a_batch_that_failed_the_case_that_did_and_the_class_for_which_it_did(
     run: CaseDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another case lost more, as it may."""
+    """Another case has more lost records, but they are allowed."""
     batch = tmp_path / "batch"
     batch.mkdir()
     (batch / "bad").symlink_to(run.path)

@@ -1,4 +1,4 @@
-"""Expectations over repeats in the three reports: each is told with its verdict, drawn, and escaped."""
+"""Tests of expectations over repeats in the three reports: verdict, drawing, and escaped texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def expected(verdict: Verdict | None, **fields: object) -> OverRepeats:
 
 @pytest.fixture
 def folder(maker: ModuleType, tmp_path: Path) -> Path:
-    """A batch with three of them: held, broken, and one that nobody can tell, beside hostile text."""
+    """A batch with three expectations over repeats: one holds, one is broken, one is undecided; with hostile texts."""
     made: Path = maker.make_batch(tmp_path, maker.matrix())
     values = (RepeatValue(case="a#1", low=1.0), RepeatValue(case="a#2", why="no <b>look</b>"))
     spanning = (

@@ -1,4 +1,4 @@
-"""The page as a file: one piece, escaped, complete, honest about what is absent."""
+"""Tests of the page as a file: self-contained, escaped, complete, and with a note for each missing file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VOID = {"meta", "link", "input", "br", "hr", "img"}
 
 
 class Reader(HTMLParser):
-    """Elements, their attributes, and the text outside scripts and styles; raises when elements do not nest."""
+    """Parses a page into elements, attributes, and text outside scripts and styles; raises if elements do not nest."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""Pairs of fault kinds in the report, in the summary and merged: each outcome is told with its reason, escaped."""
+"""Tests of pairs of fault kinds in the report, in the summary and merged: each outcome with its reason, escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery and metrics in the page: times after faults, lanes, spread over repeats, and holes that are unknown."""
+"""Tests of recovery and metrics in the page: times after faults, lanes, spread over repeats, and unknown times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(folder: Path) -> list[tuple[CaseFacts, Recovery | None]]:
 def planted(
     run: CaseDir, told: dict[int, list[float | None]], metric: str = "under_replicated_partitions"
 ) -> None:
-    """A scrape a second of each node from the run's start; None: it did not answer."""
+    """Write scrapes of a metric: by node, a value per second from the run's start; None: the node did not answer."""
     rows = []
     for node, values in told.items():
         for number, value in enumerate(values):
@@ -51,7 +51,7 @@ def alerts(folder: Path) -> Alerts:
 
 @pytest.fixture
 def one(maker: ModuleType, tmp_path: Path) -> CaseDir:
-    """A batch of one case, whose faults begin some seconds after its start."""
+    """The run of a batch of one case, whose faults begin some seconds after its start."""
     folder = maker.make_batch(tmp_path / "batch", maker.matrix()[:1])
     return CaseDir(folder / BatchFile.load(BatchDir(folder).batch_json).cases[0].run)
 

@@ -1,4 +1,4 @@
-"""Sequence diagrams of stories."""
+"""Tests of the sequence diagrams of counterexamples: lanes, steps, the finding, escaped texts, their page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOST = "lost (acknowledged, and not there)"
 
 @pytest.mark.parametrize(("ending", "drawn"), [("lost: ✗ 0 is gone", "✗ lost: ✗ 0 is gone"), ("", "✗ lost")])
 def test_the_finding_ends_the_drawing(ending: str, drawn: str) -> None:
-    """Files of older versions do not state it: then the names of the classes stand there."""
+    """Files of older versions have no text of the finding: the names of the classes are drawn instead."""
     found = PredictedClass(
         anomaly="lost", chance=Chance.POSSIBLE, why="w", story=("1. s", "✗  old"), steps=STEPS, ending=ending
     )

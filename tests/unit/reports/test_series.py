@@ -1,4 +1,4 @@
-"""Bins, rebinning, gaps, strips."""
+"""Tests of series and samples: bins, merged bins, gaps, strips."""
 
 from __future__ import annotations
 

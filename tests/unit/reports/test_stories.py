@@ -1,4 +1,4 @@
-"""Findings as lines with ranges, where the other copies are, and the stories that the page carries."""
+"""Tests of lines of findings with ranges, of other copies of duplicates, and of the stories in a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose time-outs: at the top of both reports with each setting that is not Kafka's, and beside every time."""
+"""Tests of the brokers' timings in both reports: each setting that is not Kafka's default, and a note at every time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OURS = Timing(
 
 
 def pages(maker: ModuleType, folder: Path, *timings: Timing | None) -> tuple[str, str]:
-    """The text of the page and the summary of a batch whose cases have these, the last of them all others."""
+    """Return the texts of page and summary of a batch of six cases with these timings; the last timing is repeated."""
     every = [*timings, *[timings[-1]] * 6][:6]
     recipes = [replace(one, timing=timing) for one, timing in zip(maker.matrix(), every, strict=True)]
     render_batch(maker.make_batch(folder, recipes))
