@@ -154,7 +154,7 @@ IDENTITY: Final = CutAxis(
     _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
 )
 STAMPED_IDENTITY: Final = replace(IDENTITY, needed=IDENTITY.needed | STAMPS | {"at_ns"})
-"""`IDENTITY`, where timestamps are compared too."""
+"""`IDENTITY` for partitions whose records' timestamps are checked: it reads the columns of times as well."""
 OFFSET: Final = CutAxis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
 TIME: Final = CutAxis(
     {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},
