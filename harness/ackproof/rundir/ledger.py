@@ -152,7 +152,8 @@ def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """Return the path of part `number` in a client's folder."""
+    """Return the path of part `number` (from 0) in a client's folder, such as `part-000003.parquet`. It need not
+    exist."""
     return folder / _PART.format(number)
 
 
