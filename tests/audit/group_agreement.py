@@ -1,4 +1,4 @@
-"""The comparison of the audit of a run with a consumer group with the plain implementation (group_reference.py)."""
+"""Functions that audit a run with a consumer group and compare the result with the plain one (group_reference.py)."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class ProducedTwice(Exception):
 class Audit:
     """Result of the plain audit. `both_acked`: (producer, seq) of reordered records, both acknowledged.
 
-    `unledgered`: reads of producers without END. `final_read`: places where the final read went back.
+    `unledgered`: reads of producers without END. `final_read`: spots where the final read went back or lacks a record.
     """
 
     findings: Counter = field(default_factory=Counter)

@@ -170,7 +170,7 @@ def test_an_unreadable_part(run, ledger, kind, how) -> None:
 
 @pytest.mark.parametrize("kind", ["produced", "consumed"])
 def test_a_part_whose_pages_are_broken_is_not_counted_at_all(run, tmp_path, kind) -> None:
-    """The footer and the first row group are good, and a later row group cannot be decoded. No row is counted."""
+    """The footer and the first row group are good, and a later one cannot be decoded. No row of the part is counted."""
     rows = [sent(n, partition=n % 3) for n in range(3000)]
     reads = [read(n, partition=n % 3) for n in range(3000)]
     ledger = write_ledger(tmp_path / "case", rows[:9], reads[:9])

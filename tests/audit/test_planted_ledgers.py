@@ -108,7 +108,7 @@ def test_millions(audit, tmp_path, rows) -> None:
 
 
 def test_two_at_one_offset_are_not_one_before_the_other(tmp_path) -> None:
-    """Seq 3 was not acknowledged and stands before seqs 1 and 2, which were. No pair is both acknowledged."""
+    """Seq 3 was not acknowledged and stands before both seqs 1 and 2, which were acknowledged at one offset."""
     produced = [sent(1, 5), sent(2, 5), sent(3, 3, outcome=2)]
     path = write_ledger(tmp_path / "case", produced, [read(3, 3), read(1, 5), read(2, 5, reader=8)])
     (result,) = audited([path])

@@ -48,7 +48,10 @@ def is_complete(case: CaseDir) -> bool:
     "told", ["", "{", '{"counts": {}}', '{"findings": []}', '{"findings": ["../kept.parquet"]}']
 )
 def test_where_the_older_audit_names_no_findings(case, told) -> None:
-    """The audit removes files of older versions, whose names have no process mark, and keeps its own."""
+    """The audit removes findings without a process mark in the name, unless the old audit.json lists some findings.
+
+    It keeps its own files.
+    """
     case.findings.mkdir()
     older = case.findings / "part-0.parquet"
     older.touch()

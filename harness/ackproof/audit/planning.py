@@ -34,7 +34,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import group_by_rows
 
 _UNIT_COST_ROWS = 20_000
-"""Fixed cost of a unit, in rows."""
+"""Fixed cost of a unit, as the number of rows that take as long. It is added to the unit's rows."""
 _TOGETHER, _A_CORE, _FEWEST = 3, 4, 10
 
 AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)

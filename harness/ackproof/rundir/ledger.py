@@ -55,7 +55,7 @@ _RISING: Final = frozenset(
         "processed_ns", "begun_ns", "number", "commit", "log_offset", "decided_at",
     }
 )  # fmt: skip
-"""Columns whose values differ little from row to row: delta encoding halves their size and time."""
+"""Columns whose values differ little from row to row, so that delta encoding halves their size on disk."""
 _GREATEST_GROUP: Final = 1 << 20
 """Maximum number of rows of a row group of `write_table`."""
 

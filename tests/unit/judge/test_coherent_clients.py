@@ -38,7 +38,7 @@ F0 = Client(id="f0", kind="final", reader=0)
 
 
 def _facts(make_run: MakeRun, **changes: Any) -> Facts:
-    """Return a run with one row in the ledger of producer p0, and one in that of final reader f0, changed as given."""
+    """Return facts of a run with a ledger row of producer p0 and one of final reader f0. `changes`: of the latter."""
     facts = Facts.read(make_run(attempts=[attempt(0, 0.5)]))
     row = {
         "reader": 0, "phase": 1, "assignment": 0, "read_seq": 0, "topic": "orders", "partition": 0, "offset": 0,

@@ -1,4 +1,4 @@
-"""Writes `Facts` as a run directory."""
+"""Functions that write `Facts` as the files of a run directory, so that the product can measure them."""
 
 from __future__ import annotations
 
