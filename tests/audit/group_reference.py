@@ -228,7 +228,7 @@ class _Group:
         return before[-1] if before and before[-1] == after[-1] else None
 
     def is_assigned(self, place, name, sent, owned):
-        """Return whether the partition was assigned by the epoch `sent`, and to no other member since (Kafka 4.3)."""
+        """Return whether the member got the partition by epoch `sent`, and no other member since (Kafka 4.3)."""
         now, before, _ = owned[name]
         if place in now:
             return now[place][0] <= sent

@@ -23,8 +23,8 @@ def superseded(identity, offset, count, every, there, acked):
     """Return whether a record may be compacted away. `there` and `acked` are the result of `alike`.
 
     True if a later record of its key was acknowledged or is in the final read. A tombstone may also go if no earlier
-    record of its key is left. `every`: each how many records of a key one is a tombstone (0: none is). Records
-    acknowledged without an offset are compared by seq.
+    record of its key is left. `count`: number of the producer's keys. `every`: every Nth record of a key is a tombstone
+    (0: none is). Records acknowledged without an offset are compared by seq.
     """
 
     def deletes(seq):

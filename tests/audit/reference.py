@@ -35,7 +35,7 @@ class Produced(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A row of the table of transactions."""
+    """A row of the table of transactions. `commit_ns`: time of the commit request; -1: there was none."""
 
     producer: int
     txn: int
@@ -343,7 +343,7 @@ def audit(
 
 
 class Bin(NamedTuple):
-    """A row of series.parquet."""
+    """A row of series.parquet: numbers of one partition in one bin of 0.1 s. Latencies are NaN without any."""
 
     topic: str
     partition: int

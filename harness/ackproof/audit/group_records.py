@@ -1,4 +1,5 @@
-"""Records of a group: undelivered, skipped-by-reset, redelivered, two-owners; torn-output, doubled-output."""
+"""Finds the classes of a group that are about records: undelivered, skipped-by-reset, redelivered, two-owners,
+torn-output, doubled-output."""
 
 from __future__ import annotations
 
