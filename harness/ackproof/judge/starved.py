@@ -53,7 +53,7 @@ _ROOMY: Final = 0.75
 were late, some were then late in a second with room.
 """
 _FEWEST_ROOMY: Final = 3
-"""Least number of seconds in which the machine had room. Cold brokers are slow for a second or two in any case."""
+"""Least number of seconds with room for `had_room_in` to be True. Cold brokers are slow for a second or two."""
 _MODEST_PER_S: Final = 10_000
 _MODEST_BYTES_PER_S: Final = 10_000_000
 """Rates of all producers together that any machine and client library carries. Above them records queue in the client.
