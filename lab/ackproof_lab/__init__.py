@@ -1,1 +1,2 @@
-"""Commands outside the core: they read the files of finished batches, or run batches to answer a question."""
+"""Commands that the core does not need: `ackproof claims`, `compare`, `trend`, `gate` and `sql`, and the load of
+soaks (`--soak`)."""

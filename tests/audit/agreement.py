@@ -1,4 +1,7 @@
-"""Small ledgers from small domains, so that everything collides with everything."""
+"""Hypothesis strategies that draw small ledgers, and the comparison of the audit with the plain one (reference.py).
+
+Each column has few possible values, so that records share offsets, partitions and producers often.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ TOPICS = ("a", "b")
 BEYOND_DOUBLE = 2**53
 FAR = 2**62
 _LATER = st.sampled_from([*[0] * 19, 10**18])
-"""Mostly all is sent within half a second; now and then something thirty years later."""
+"""Nanoseconds added to `sent_ns`: 0, for about one record in twenty some thirty years."""
 _LATENCY_NS = st.sampled_from([5_000_000, 5_000_000, 5_000_000, 0, 1_000_001, 64_000_000, 2**41])
 
 
 @dataclass(frozen=True)
 class DrawnDirectory:
-    """One directory."""
+    """The rows and the files of one run directory, as drawn by `directories`."""
 
     produced: tuple[Produced, ...]
     reads: tuple[Read, ...]
     clients: tuple[str, ...] | None
-    """Producers that case.json lists; None: no case.json."""
+    """Ids of the producers that case.json lists, like `p0`. None: no case.json is written."""
     closed: tuple[int, ...]
-    """Producers that left an END."""
+    """Numbers of the producers that left an END."""
     transactions: tuple[Transaction, ...] = ()
     keys: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Of producers that case.json lists: how many, and every Nth record of one is a tombstone (0: none)."""
+    """By producer: how many keys it writes, and that every Nth record of a key is a tombstone (0: none is)."""
 
     stamps: Mapping[tuple[str, int], Stamps] = field(default_factory=dict)
 
@@ -56,7 +59,7 @@ class DrawnDirectory:
 
 @st.composite
 def domains(draw):
-    """A drawn directory: its rows, and the clients that closed."""
+    """Return a strategy for the values of each ledger column, by its name."""
     base = draw(st.sampled_from([0, 0, 0, 100, BEYOND_DOUBLE - 2, FAR]))
     seq_base = draw(st.sampled_from([0, 0, 0, 65_533, BEYOND_DOUBLE - 2, FAR]))
     spread = draw(st.sampled_from([1, 1, 1, 7, 2**40]))
@@ -108,7 +111,10 @@ def produced_rows(draw, of):
 
 @st.composite
 def record(draw, of, produced):
-    """(topic, partition, producer, seq, origin, intact) of some record: mostly one that was produced."""
+    """Draw (topic, partition, producer, seq, origin topic, origin partition, intact), mostly of a produced record.
+
+    A foreign record and an undecodable one have -1 as producer and seq. Only the foreign one is intact.
+    """
     how = draw(st.sampled_from(["own", "own", "own", "own", "own", "astray", "any", "nobody", "foreign"]))
     if how == "nobody":
         return draw(of["topic"]), draw(of["partition"]), -1, -1, "", -1, False
@@ -134,7 +140,7 @@ def record(draw, of, produced):
 
 @st.composite
 def reads_of_log(draw, of, produced):
-    """Readers of one made-up log: the same offsets mostly show the same records, as on a real broker."""
+    """Draw what up to three readers return from one log. All readers see the same record at an offset."""
     log = {}
     moves = draw(st.sampled_from([0, 0, 0, 3]))  # of ten records so many stand elsewhere than their ack says
     for row in produced:
@@ -163,7 +169,7 @@ def reads_of_log(draw, of, produced):
 
 @st.composite
 def reads_at_random(draw, of, produced):
-    """Reads that no broker would give."""
+    """Draw reads with independent offsets and records, which no real broker would return."""
     rows = []
     for _ in range(draw(st.sampled_from([0, 2, 6, 25]))):
         topic, partition, producer, seq, origin_topic, origin_partition, intact = draw(record(of, produced))
@@ -193,7 +199,7 @@ def reads_at_random(draw, of, produced):
 
 @st.composite
 def in_transactions(draw, produced):
-    """The same rows, most of them in transactions, and the table, which may not know all of these."""
+    """Return `produced` with most rows in transactions, and the table of transactions. The table may lack some."""
     size = draw(st.sampled_from([1, 2, 3, 30]))
     rows, count = [], {}
     for row in produced:
@@ -212,7 +218,7 @@ def in_transactions(draw, produced):
 
 @st.composite
 def at_read_committed(draw, reads, produced, transactions):
-    """Reads at read_committed, mostly correct ones."""
+    """Draw reads at read_committed out of `reads`. Most leave out records whose transaction did not commit."""
     outcome = {(row.producer, row.txn): row.outcome for row in transactions}
     hidden = {
         (row.producer, row.seq)
@@ -297,7 +303,7 @@ WAYS = {
     "buckets in ranges": {"whole_rows": 0, "split_rows": 2, "share_rows": 2, "task_rows": 1}
     | {"range_rows": 1, "slice_rows": 1},
 }
-"""`ackproof.audit.units.Limits` that lead through each way of the audit."""
+"""By way of the audit: the arguments of `ackproof.audit.units.Limits` that make small ledgers take it."""
 
 
 def write(path: Path, drawn: DrawnDirectory, shuffle: random.Random) -> Path:

@@ -18,14 +18,14 @@ os.environ.update(CREDENTIALS)
 
 @pytest.fixture(scope="session")
 def context():
-    """The one SparkContext of these tests; `audit.run` finds it by itself."""
+    """Start one local SparkContext for the test session. `audit.run` uses the active context."""
     with spark_context(SparkTarget("local[2]"), lambda _: None) as started:
         yield started
 
 
 @pytest.fixture
 def audit(context):
-    """`ackproof.audit.run` in the shared session."""
+    """Return a function that calls `ackproof.audit.run` on directories, with the shared SparkContext."""
     from ackproof import audit
 
     def run(*directories, **options):

@@ -1,6 +1,7 @@
-"""Every class in many shapes, for planted.py: what is done to a block of eight records, and what must be found then.
+"""Flaws for the planted ledgers (planted.py), each as a function in `FLAWS`.
 
-Each flaw takes the ledger, its blocks and as many helping blocks in other partitions.
+A flaw takes the ledger, its blocks of eight records, and as many helping blocks in other partitions. It changes the
+rows of its blocks, and notes with `Ledger.find` what the audit must find.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def spot(ledger: Ledger, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def forget(ledger: Ledger, at: np.ndarray, *, read: bool) -> None:
-    """Acked and gone; `read`: readers saw it before."""
+    """Remove acknowledged records from the final read. `read`: the live readers saw them before."""
     ledger.final["there"][at] = False
     if not read:
         ledger.live["there"][at] = False
@@ -50,7 +51,7 @@ def change(ledger: Ledger, at: np.ndarray, *, live: bool, **columns: object) -> 
 
 @flaw
 def lost_unread(ledger, block, _):
-    """Three in a row that nobody ever saw."""
+    """Lose three consecutive offsets, which no reader saw."""
     for position in (2, 3, 4):
         forget(ledger, block * BLOCK + position, read=False)
 
@@ -65,7 +66,7 @@ def lost_after_it_was_read(ledger, block, _):
 
 @flaw
 def acks_0_lost(ledger, block, _):
-    """No offset is known of what was acked."""
+    """Lose a record whose acknowledgement has no offset (acks=0)."""
     at = block * BLOCK + 3
     ledger.acked_at[at] = -1
     forget(ledger, at, read=False)
@@ -83,7 +84,7 @@ def overwritten_by_a_stranger(ledger, block, _):
 
 @flaw
 def overwritten_after_it_was_read(ledger, block, _):
-    """Intact records of another run."""
+    """Put an intact record of another run at the offset of a record that the live readers saw."""
     at = block * BLOCK + 5
     for name in ("lost", "overwritten"):
         ledger.find(name, *who(ledger, at))
@@ -94,7 +95,7 @@ def overwritten_after_it_was_read(ledger, block, _):
 
 @flaw
 def two_logs(ledger, block, _):
-    """An unclean election: three gone, and later records of the same producers at their offsets."""
+    """Lose three records as in an unclean election: the final read has later records at their offsets."""
     for position in (1, 2, 3):
         at = block * BLOCK + position
         ledger.find("lost", *who(ledger, at))
@@ -127,7 +128,7 @@ def broken_beside_a_whole_one(ledger, block, _):
 
 @flaw
 def undecodable(ledger, block, _):
-    """Nobody is not nobody: two of these are two records."""
+    """Replace a record in the final read by bytes that name no record. Each such read counts as a phantom."""
     at = block * BLOCK + 4
     change(ledger, at, live=False, producer=-1, seq=-1, origin=-1, intact=False)
     ledger.find("lost", *who(ledger, at))
@@ -145,7 +146,7 @@ def foreign(ledger, block, _):
 
 @flaw
 def sent_again(ledger, block, _):
-    """The ack names the first copy."""
+    """Add a second copy behind the block. The acknowledgement has the offset of the first copy."""
     at = block * BLOCK + 2
     part, offset = ledger.hole(block)
     for where in ("final", "live"):
@@ -162,7 +163,7 @@ def sent_again_and_acked_there(ledger, block, _):
 
 @flaw
 def in_two_partitions(ledger, block, helper):
-    """Three copies: one at home, one behind it, one elsewhere."""
+    """Add two copies: one behind the block, one in another partition. The second is misrouted, too."""
     at = block * BLOCK + 1
     sent_again(ledger, block, helper)
     ledger.expected["duplicate"].pop()
@@ -204,7 +205,7 @@ def failed_and_there_twice(ledger, block, _):
 
 @flaw
 def given_up(ledger, block, _):
-    """Failed and absent, indeterminate and absent: nothing is wrong. One that broke is broken, and not there."""
+    """Leave out a failed and an indeterminate record: no finding. A damaged indeterminate one is only corrupted."""
     for position, outcome in ((0, 1), (1, 2), (5, 2)):
         at = block * BLOCK + position
         ledger.outcome[at], ledger.acked_at[at] = outcome, -1
@@ -239,7 +240,7 @@ def of_a_producer_without_end(ledger, block, _):
 
 @flaw
 def elsewhere(ledger, block, helper):
-    """Records in another partition than they were sent to."""
+    """Put one of two records of a block in another partition, with or without its origin. Both are lost."""
     for position, knows in ((3, True), (4, False)):
         at = block * BLOCK + position
         forget(ledger, at, read=False)
@@ -276,7 +277,7 @@ def not_where_the_ack_says(ledger, block, _):
 
 @flaw
 def first_behind_the_others(ledger, block, _):
-    """One behind the three that its producer sent later: it alone is late."""
+    """Move a producer's first record behind its three later ones. Only the first is reordered."""
     at, (part, offset) = block * BLOCK, ledger.hole(block)
     ledger.final["there"][at] = ledger.live["there"][at] = False
     for where in ("final", "live"):
@@ -287,7 +288,7 @@ def first_behind_the_others(ledger, block, _):
 
 @flaw
 def last_before_the_others(ledger, block, _):
-    """The places of two that are three apart: two between and the first of them come after a later one."""
+    """Swap a producer's first and fourth record. The first three then stand behind the fourth."""
     first, last = block * BLOCK, block * BLOCK + 6
     for seen in (ledger.final, ledger.live):
         one, other = seen["seq"][first].copy(), seen["seq"][last].copy()
@@ -301,7 +302,7 @@ def last_before_the_others(ledger, block, _):
 
 @flaw
 def read_by_one_and_gone(ledger, block, _):
-    """A unmatched row's, and nobody's to which nothing is equal."""
+    """Let one live reader see a record that no producer wrote and the final read lacks."""
     at, (part, offset) = block * BLOCK + 7, ledger.hole(block)
     ledger.put("live 1", at, part, offset, new(at))
     ledger.find("vanished", part, offset)
@@ -328,7 +329,7 @@ def two_records_in_the_final_read(ledger, block, _):
 
 @flaw
 def passed_over(ledger, block, _):
-    """By all three readers, whichever partitions are theirs; what is broken or unknown is none of it."""
+    """Let all live readers pass over four records. The damaged one and the unledgered one are not skipped."""
     for position in (2, 3, 4, 5):
         at = block * BLOCK + position
         for reader in LIVE:
@@ -346,7 +347,10 @@ def passed_over(ledger, block, _):
 
 @flaw
 def written_later_than_read(ledger, block, _):
-    """Its leader epoch is above that of the read behind the gap; an unknown one excuses nothing."""
+    """Let reader 1 pass over three records. Only one has a leader epoch above that of the read behind the gap.
+
+    That one is not skipped. An equal and an unknown leader epoch excuse nothing.
+    """
     for position, epoch in ((1, 5), (3, 4), (5, -1)):
         at = block * BLOCK + position
         ledger.live_by[1][at] = False
@@ -357,7 +361,7 @@ def written_later_than_read(ledger, block, _):
 
 @flaw
 def went_back(ledger, block, _):
-    """From the seventh to the third, and on from there; and twice the same at once."""
+    """Let reader 1 go back from the seventh record to the third and read on, and then read the eighth twice."""
     last, again = block * BLOCK + 6, block * BLOCK + 2
     for number in range(5):
         late = again + number

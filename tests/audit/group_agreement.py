@@ -1,4 +1,4 @@
-"""Audits a planted run of a consumer group, and compares it with the plain implementation (group_reference.py)."""
+"""Functions that audit a run with a consumer group and compare the result with the plain one (group_reference.py)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .group_reference import count_groups
 from .local import audited
 
 CUT = Limits(whole_rows=0, split_rows=500, slice_rows=250, range_rows=400, task_rows=500)
-"""Every pass is cut into units."""
+"""Limits that cut each pass of the audit of a planted group into units."""
 
 
 def audit_groups(folder: Path, limits: Limits | None = None):
-    """The audited file, and the findings as the reference names them."""
+    """Return the audited file and how often each (class, topic, partition, producer, seq, offset) was found."""
     prepare_audit([folder])
     (result,) = audited([folder], limits=limits)
     assert result.file is not None, result.reasons
@@ -37,7 +37,7 @@ def audit_groups(folder: Path, limits: Limits | None = None):
 
 
 def agree(folder: Path, limits: Limits | None = None):
-    """Both find the same in a run with one group. Return the audited file."""
+    """Assert that the audit and the plain implementation agree on a run with one group. Return the audited file."""
     file, found = audit_groups(folder, limits)
     (counts,) = file.groups
     expected = +count_groups(folder)["billing"]

@@ -1,4 +1,4 @@
-"""The classes of consumer groups once more, slowly: plain Python over lists of rows, written from docs/groups.md."""
+"""A plain second implementation of the classes of consumer groups, written from docs/groups.md. Tests compare both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows_of(*paths: Path) -> list[SimpleNamespace]:
 
 
 def count_groups(folder: Path) -> dict[str, Counter[tuple]]:
-    """Findings of each group: (class, topic, partition, producer, seq, offset) and how often."""
+    """Return how often each group has (class, topic, partition, producer, seq, offset), by the name of the group."""
     run = CaseDir(folder)
     file = GroupsFile.load(run.groups)
     return {
@@ -90,14 +90,14 @@ class _Group:
         return self.found
 
     def passed(self, row, fork=LATEST):
-        """A reset passed over the record."""
+        """Return whether a reset passed over the record. `fork`: where a truncated log differs from the old one."""
         return any(
             (reset.from_offset if reset.from_offset < reset.offset else fork) <= row.offset < reset.offset
             for reset in self.resets[row.topic, row.partition]
         )
 
     def forks(self):
-        """The first offset of each partition at which a member was handed another record than is there."""
+        """Return the first offset by (topic, partition) where a delivered record is not that of the final read."""
         found = {}
         for row in self.deliveries:
             one = self.there.get((row.topic, row.partition, row.offset))
@@ -219,7 +219,7 @@ class _Group:
         )
 
     def member_id(self, commit):
-        """The id that the member had during the call; None if it changed or is not known."""
+        """Return the id that the member had during the call. None: unknown, or it changed."""
         if commit.done_ns < 0:
             return None
         named = [row for row in self.events if row.member == commit.member and row.member_id]
@@ -228,7 +228,7 @@ class _Group:
         return before[-1] if before and before[-1] == after[-1] else None
 
     def is_assigned(self, place, name, sent, owned):
-        """Kafka 4.3: the epoch is not older than the assignment of the partition, and nobody else has it since."""
+        """Return whether the member got the partition by epoch `sent`, and no other member since (Kafka 4.3)."""
         now, before, _ = owned[name]
         if place in now:
             return now[place][0] <= sent
@@ -243,7 +243,7 @@ class _Group:
     # Regressions.
 
     def observations(self, place):
-        """(asked not before, told at, offset), by time; the last OffsetFetch at the end."""
+        """Yield (earliest time of the request, time of the answer, offset), the last OffsetFetch at the end."""
         assigned = {}
         if self.plan.commit != "transaction" or self.plan.isolation == "read_committed":
             for row in self.events:

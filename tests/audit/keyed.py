@@ -1,10 +1,10 @@
-"""What a compacted log need not hold, for the plain audit (reference.py): as slow, and as plain."""
+"""The records that a compacted log need not hold, for the plain audit (reference.py)."""
 
 from __future__ import annotations
 
 
 def alike(place, identity, copies, produced, keys):
-    """Copies that are intact, and acknowledged rows, of the key of a record, at its place."""
+    """Return the intact copies and the acknowledged rows of the key of `identity` in the partition `place`."""
     count, _ = keys[identity[0]]
 
     def like_it(where, whose, which):
@@ -20,9 +20,11 @@ def alike(place, identity, copies, produced, keys):
 
 
 def superseded(identity, offset, count, every, there, acked):
-    """A later record of its key was acknowledged or is there; or it is a tombstone, and none before it is there.
+    """Return whether a record may be compacted away. `there` and `acked` are the result of `alike`.
 
-    What was acknowledged without an offset goes by its seq.
+    True if a later record of its key was acknowledged or is in the final read. A tombstone may also go if no earlier
+    record of its key is left. `count`: number of the producer's keys. `every`: every Nth record of a key is a tombstone
+    (0: none is). Records acknowledged without an offset are compared by seq.
     """
 
     def deletes(seq):
@@ -41,7 +43,10 @@ def superseded(identity, offset, count, every, there, acked):
 
 
 def retaken(row, copies, produced):
-    """Another record is there at its offset, or was acknowledged there later: compaction gives no offset away."""
+    """Return whether another record has the offset of `row`. Compaction never gives an offset to another record.
+
+    The other record is in the final read, or was acknowledged later at this offset.
+    """
     place = row.topic, row.partition
     if row.offset < 0:
         return False

@@ -1,4 +1,4 @@
-"""Writing small ledgers as any tool might: several files a client, rows in any order, in row groups of any size."""
+"""Functions that write small ledgers, case.json and timestamps into a run directory, and read its findings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ def transactions_table(rows):
 def write_ledger(
     directory: Path, produced, reads, transactions=(), *, shuffle: random.Random | None = None, **options
 ) -> Path:
-    """Without `shuffle` one file per producer and reader, in the order given; with it, anything goes."""
+    """Write the ledgers of a run and return `directory`. `options`: of `pyarrow.parquet.write_table`.
+
+    Without `shuffle` each client gets one file, with its rows in the given order. With it, rows, the number of files
+    and the size of row groups are random.
+    """
     for kind, rows, client_of, table_of in (
         ("produced", produced, lambda row: f"p{row.producer}", produced_table),
         ("consumed", reads, lambda row: f"r{row.reader}", consumed_table),
@@ -92,7 +96,7 @@ def write_client(folder: Path, rows, table_of, shuffle: random.Random | None, **
 
 
 def write_case(directory: Path, clients, ended=()) -> None:
-    """A case.json as ackproof writes it; `ended`: "produced/p0", … whose client left an END."""
+    """Write case.json with its list of clients. `ended`: client folders like "produced/p0" that get an END."""
     (directory / "case.json").write_text(json.dumps({"clients": clients}))
     for name in ended:
         kind, client = name.split("/")

@@ -1,4 +1,4 @@
-"""Just enough of Spark to run the stages in this process, for tests that need thousands of audits."""
+"""A stand-in for Spark that runs the audit in this process, for tests that need thousands of audits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rows import read, sent
 
 
 class LocalEdge:
-    """Stands in for a session: groups as tasks. What Spark would send between processes is pickled here too."""
+    """Edge that runs the tasks of a job one after another. Groups and messages are pickled as in Spark."""
 
     cores_elsewhere = 0
 
@@ -38,7 +38,7 @@ def pickled(what: list) -> list:
 
 
 def audited(directories: Sequence[Path], *, limits: Limits | None = None, **_: object) -> list[AuditResult]:
-    """Stands in for `ackproof.audit.run`: the same passes, without a JVM."""
+    """Audit directories as `ackproof.audit.run` does, without a JVM. Other keyword arguments are ignored."""
     return audit_all(directories, LocalEdge, lambda _: None, limits or Limits())
 
 

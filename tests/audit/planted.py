@@ -1,8 +1,8 @@
-"""Ledgers of any size with known flaws, written from docs/audit.md alone: what to find is counted here.
+"""Ledgers of any size with known flaws and the findings that docs/audit.md demands for them.
 
-Partitions are filled in blocks of eight records by two producers, with one offset behind them that nobody holds. Each
-flaw has a block of its own, so that no two of them touch; where one leads to another partition, it ends in the free
-offset of a second block. `flaws.py` says what each does to its block and what must be found then.
+Two producers fill each block of eight offsets, and the offset behind each block is free. Each flaw has a block of its
+own, so that no two flaws touch. A flaw that needs another partition uses the free offset of a helping block there.
+`flaws.py` has the flaws.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PER_TOPIC = 3
 PARTITIONS = len(TOPICS) * PER_TOPIC
 PRODUCERS = 5
 STRANGER = 900
-"""A producer of which no ledger says anything."""
+"""Number of a producer that no ledger and no case.json names."""
 LOST_END = 77
-"""A producer in case.json whose ledger has no END."""
+"""Number of a producer that case.json lists and whose ledger is missing, so it has no END."""
 LIVE = (1, 2, 3)
 FINAL = 50
 
@@ -34,7 +34,10 @@ Rows = dict[str, np.ndarray]
 
 @dataclass
 class Ledger:
-    """Blocks of records as columns: what producers wrote down, what the final read and the live readers saw."""
+    """Blocks of records as columns: the produced ledger, the final read and the live reads.
+
+    `base`: the first offset of each partition. `extra`: rows added by `put`. `expected`: findings by class.
+    """
 
     blocks: int
     base: int = 0
@@ -76,11 +79,14 @@ class Ledger:
         }
 
     def hole(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Partition and the free offset of blocks."""
+        """Return the partition of each block and the free offset behind it."""
         return (block % PARTITIONS).astype(np.int32), self.base + (block // PARTITIONS) * STEP + BLOCK
 
     def put(self, where: str, after: np.ndarray, part, offset, identity, *, origin=None, intact=True) -> None:
-        """One more row each. `where`: `final`, `live` (all readers), `live 1`; `after`: index of the record before."""
+        """Add one read for each index in `after`, directly behind that record in time.
+
+        `where`: `final`, `live` for all live readers, or one of them, like `live 1`.
+        """
         count = len(after)
         producer, seq = identity
         rows = {
@@ -96,11 +102,11 @@ class Ledger:
         self.extra.append((where, {name: np.broadcast_to(value, count) for name, value in rows.items()}))
 
     def find(self, anomaly: str, first: np.ndarray, second: np.ndarray) -> None:
-        """Must be found: (producer, seq) or (partition, offset), as its definition counts."""
+        """Note findings that the audit must report: (producer, seq) or (partition, offset), as the class counts."""
         self.expected[anomaly].append(np.stack([first.astype(np.int64), second.astype(np.int64)], axis=1))
 
     def rows(self, where: str, chosen: np.ndarray, reader: int | None = None) -> Rows:
-        """The rows of the final read or of a live reader, in the order of time, extras included."""
+        """Return the chosen rows of the final read or of a live reader, with those of `put`, in order of time."""
         seen = self.final if where == "final" else self.live
         parts = [{"at": np.flatnonzero(chosen).astype(float), **{k: v[chosen] for k, v in seen.items()}}]
         names = [name for name in parts[0] if name != "there"]
@@ -110,7 +116,7 @@ class Ledger:
         return {name: column[order] for name, column in joined.items()}
 
     def write(self, folder: Path) -> Path:
-        """The two ledgers, several files a client."""
+        """Write the ledgers in several files per client, and case.json. Return `folder`."""
         for producer in range(PRODUCERS):
             self._write_producer(folder / "ledger" / "produced" / f"client=p{producer}", producer)
         everything = self.rows("final", self.final["there"])
@@ -155,7 +161,10 @@ class Ledger:
         _write(folder, columns, files=3)
 
     def _write_live(self, folder: Path, reader: int) -> None:
-        """Reader 1 reads all in one go; the others some partitions, and are assigned anew on the way."""
+        """Write the ledger of a live reader. Reader 1 reads all partitions in one assignment.
+
+        The other readers read some partitions, in two assignments.
+        """
         there = self.live["there"] & self.live_by[reader]
         rows = self.rows("live", there, reader)
         if reader == 1:
@@ -196,7 +205,7 @@ class Ledger:
 
 
 def place(part: int) -> tuple[str, int]:
-    """Topic and partition of the number of a partition; nobody's is ("", -1)."""
+    """Return the topic and the partition for a number in `range(PARTITIONS)`. -1: ("", -1)."""
     return ("", -1) if part < 0 else (TOPICS[part // PER_TOPIC], 10 * (part % PER_TOPIC))
 
 

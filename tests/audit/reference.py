@@ -1,7 +1,6 @@
-"""The audit a second time: slow, plain, straight from the definitions and wordings of docs/audit.md.
+"""A plain second implementation of the audit, written from docs/audit.md. Tests compare both.
 
-Shares nothing with ackproof.audit. A ledger is two lists of rows; everything is a dict, a set or a loop. Where the
-design leaves an edge open, the README of the audit room decides.
+It shares no code with ackproof.audit, and uses only lists, dicts, sets and loops.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ COMMITTED, ABORTED, UNKNOWN, FENCED = 0, 1, 2, 3
 
 
 class Produced(NamedTuple):
-    """A row of the produced ledger, without what the classes do not need."""
+    """A row of the produced ledger, with only the columns that the classes need."""
 
     producer: int
     seq: int
@@ -36,7 +35,7 @@ class Produced(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A row of the table of transactions."""
+    """A row of the table of transactions. `commit_ns`: time of the commit request; -1: there was none."""
 
     producer: int
     txn: int
@@ -85,7 +84,7 @@ class Read(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A unit counted."""
+    """One finding, as its class counts it. -1 or "": the class does not name that column."""
 
     anomaly: str
     topic: str
@@ -99,19 +98,22 @@ NOBODY = (-1, -1)
 
 
 class ProducedTwice(Exception):
-    """One identity has two produced rows: the ledger cannot be audited."""
+    """Raised if two produced rows have the same producer and seq. Such a ledger cannot be audited."""
 
 
 @dataclass
 class Audit:
-    """Rows to count."""
+    """Result of the plain audit. `both_acked`: (producer, seq) of reordered records, both acknowledged.
+
+    `unledgered`: reads of producers without END. `final_read`: spots where the final read went back or lacks a record.
+    """
 
     findings: Counter = field(default_factory=Counter)
     both_acked: set = field(default_factory=set)
     unledgered: int = 0
     final_read: set = field(default_factory=set)
     untold: int = 0
-    """Produced rows of transactions that the table does not know."""
+    """Number of produced rows whose transaction is not in the table."""
 
     @property
     def counts(self):
@@ -122,7 +124,7 @@ class Audit:
 
 
 class Copy:
-    """Final rows that agree in topic, partition, offset, producer, seq and intact: they count once."""
+    """Final reads that agree in topic, partition, offset, producer, seq and intact. They count once."""
 
     def __init__(self, rows):
         self.spot, self.identity, self.intact = rows[0].spot, rows[0].identity, rows[0].intact
@@ -146,15 +148,15 @@ def audit(
     keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     stamps: Mapping[tuple[str, int], Stamps] = MappingProxyType({}),
 ) -> Audit:
-    """`read_committed`: there was a final reader at read_committed. `keys`: by producer how many, and every Nth
-    record of one is a tombstone (0: none)."""
+    """Audit a ledger. `read_committed`: whether a final reader used read_committed. `keys`, by producer: the number
+    of its keys, and that every Nth record of a key is a tombstone (0: none is)."""
     produced, reads = list(produced), list(reads)
     found = Audit()
     told = {(row.producer, row.txn): row for row in transactions}
     found.untold = sum(row.txn >= 0 and (row.producer, row.txn) not in told for row in produced)
 
     def fate(row: Produced) -> int:
-        """A record outside of any transaction is committed."""
+        """Return the outcome of the record's transaction. A record outside of transactions counts as committed."""
         if row.txn < 0:
             return COMMITTED
         return told[row.producer, row.txn].outcome if (row.producer, row.txn) in told else UNKNOWN
@@ -341,7 +343,7 @@ def audit(
 
 
 class Bin(NamedTuple):
-    """A row of series.parquet."""
+    """A row of series.parquet: numbers of one partition in one bin of 0.1 s. Latencies are NaN without any."""
 
     topic: str
     partition: int
@@ -357,7 +359,7 @@ class Bin(NamedTuple):
 
 
 def series(produced: Iterable[Produced], reads: Iterable[Read]) -> list[Bin]:
-    """Straight from rundir/schema.py."""
+    """Return the rows of series.parquet by topic, partition and start: one per 0.1 s that has rows."""
     counts, latencies, acks = defaultdict(Counter), defaultdict(list), defaultdict(list)
     for row in produced:
         place, at = (row.topic, row.partition), row.sent_ns if row.done_ns < 0 else row.done_ns
@@ -385,7 +387,7 @@ def series(produced: Iterable[Produced], reads: Iterable[Read]) -> list[Bin]:
 
 
 def percentile(values, share):
-    """Interpolated between the two nearest; NaN of nothing."""
+    """Return the percentile at `share` (0 to 1), interpolated between the nearest values. NaN: no values."""
     if not values:
         return float("nan")
     values = sorted(values)

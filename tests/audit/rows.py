@@ -1,4 +1,4 @@
-"""Rows of ledgers in few words: one topic `t`, one partition 0, all well unless said otherwise."""
+"""Functions that build ledger rows. Defaults: topic `t`, partition 0, producer 0, acknowledged, intact."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .reference import Produced, Read, Transaction
 
 
 def sent(seq, offset=None, *, producer=0, topic="t", partition=0, outcome=0, txn=-1):
-    """A produce attempt, acked at the offset that equals its seq unless said otherwise."""
+    """Return a produced row. Default: acknowledged at the offset that equals `seq`."""
     at = seq if offset is None else offset
     return Produced(
         producer, seq, topic, partition, outcome, at,
@@ -17,7 +17,7 @@ def sent(seq, offset=None, *, producer=0, topic="t", partition=0, outcome=0, txn
 
 
 def transaction(txn, outcome, commit_ns=0, *, producer=0):
-    """The outcome of a transaction."""
+    """Return a row of the table of transactions. `commit_ns`: when the commit was requested, -1 if never."""
     return Transaction(producer, txn, outcome, commit_ns)
 
 
@@ -41,7 +41,7 @@ def read(
     read_ns=0,
     timestamp_ms=0,
 ):
-    """A read of a record, at the offset that equals its seq unless said otherwise; read_seq rises from call to call."""
+    """Return a consumed row. Default: a final read at the offset that equals `seq`, with the next `read_seq`."""
     origin_topic, origin_partition = (topic, partition) if origin is None else origin
     return Read(
         reader, phase, assignment, next(_numbers) if read_seq is None else read_seq, topic, partition,
@@ -51,20 +51,20 @@ def read(
 
 
 def live(seq, offset=None, **other):
-    """A live read, by reader 1."""
+    """Return a live read by reader 1. `other` overrides arguments of `read`."""
     return read(seq, offset, **{"phase": 0, "reader": 1, **other})
 
 
 def committed(seq, offset=None, **other):
-    """A read by the final reader at read_committed."""
+    """Return a read by the final reader at read_committed (reader 8). `other` overrides arguments of `read`."""
     return read(seq, offset, **{"phase": 3, "reader": 8, **other})
 
 
 def committed_live(seq, offset=None, **other):
-    """A live read at read_committed."""
+    """Return a live read at read_committed by reader 2. `other` overrides arguments of `read`."""
     return read(seq, offset, **{"phase": 2, "reader": 2, **other})
 
 
 def undecodable(offset, **other):
-    """A read of something that says nothing of itself."""
+    """Return a final read of a record without producer, seq and origin, not intact."""
     return read(-1, offset, **{"producer": -1, "origin": ("", -1), "intact": False, **other})

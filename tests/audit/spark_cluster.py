@@ -1,4 +1,4 @@
-"""Spark's own servers out of the pip package, on loopback and ended by their ids: a cluster, and Spark Connect."""
+"""Servers of Spark from its pip package, on loopback: a standalone cluster and Spark Connect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listens(port: int) -> bool:
 
 @contextmanager
 def server(folder: Path, name: str, *command: str) -> Iterator[psutil.Process]:
-    """One of Spark's programs, from its start to the end of all that it started."""
+    """Run one of Spark's programs with its log in `folder`. At the end kill it and all its child processes."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(spark_home()),
@@ -69,7 +69,10 @@ def server(folder: Path, name: str, *command: str) -> Iterator[psutil.Process]:
 
 @dataclass
 class Cluster:
-    """A standalone master and workers of one core each, on hosts of their own: Spark speculates on another host."""
+    """A standalone master's URL and its workers, each with one core and its own loopback address.
+
+    Spark runs a speculative copy of a task only on another host.
+    """
 
     master: str
     workers: list[psutil.Process] = field(default_factory=list)
@@ -114,7 +117,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
 @contextmanager
 def connect(folder: Path, master: str) -> Iterator[str]:
-    """A server of Spark Connect at a master; what `--remote` is given."""
+    """Run a server of Spark Connect for `master`. Yield its `sc://` address, the value of `--remote`."""
     port = free_port()
     conf = {
         "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""The timestamps that a record may have, a second time: one by one."""
+"""The timestamps that a record may have, for the plain audit (reference.py)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from typing import NamedTuple
 
 
 class Stamps(NamedTuple):
-    """From when `sent_ns` counts (CreateTime), the first and last ms of the run (LogAppendTime); None: never in force.
-    `unsure`: so far a timestamp may lie outside of sent to done; None: it is that of the send."""
+    """Rule for the timestamps of a partition. `base`: wall clock in ns where `sent_ns` is 0; None: no CreateTime.
+
+    `within`: first and last ms of the run; None: no LogAppendTime. `unsure`: how many ns a CreateTime may lie before
+    the send or after the answer; None: it equals the time of the send.
+    """
 
     base: int | None = None
     within: tuple[int, int] | None = None
     unsure: int | None = None
 
     def permit(self, stamp, row) -> bool:
-        """A record in the oldest format has none."""
+        """Return whether a record sent as `row` may have `stamp`, in ms. A negative one means no timestamp."""
         if stamp < 0 or (self.within is not None and self.within[0] <= stamp <= self.within[1]):
             return True
         if self.base is None:

@@ -1,4 +1,4 @@
-"""The fast audit and the plain one (reference.py) say the same of whatever Hypothesis comes up with."""
+"""The audit and the plain one (reference.py) find the same in ledgers drawn by Hypothesis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .agreement import WAYS, DrawnDirectory, agree, directories, write
 from .local import audited
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
-"""So many ledgers without Spark, and of each way three times as many at night; raise it for a long look."""
+"""Number of ledgers audited without Spark. Nightly tests audit three times as many in each way of the audit."""
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,4 +1,4 @@
-"""What Spark's own errors become in `ackproof sql`, with a stand-in for the session."""
+"""Tests of the errors that `ackproof sql` makes of Spark's exceptions, with a stand-in for the session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ackproof_lab.sql import views as room
 
 
 def session(error: Exception) -> SimpleNamespace:
-    """A local one that raises this when it makes views, and when a statement is collected."""
+    """Return a stand-in for a local Spark session that raises `error` when views are made or rows are collected."""
 
     def fail(*_: object) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""The exit codes of an audit (docs/architecture.md), row by row. Never a silent 0."""
+"""Tests of the exit codes of an audit (docs/architecture.md) over bad, incomplete and good ledgers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_one_identity_produced_twice(run, ledger, again) -> None:
 
 @pytest.mark.parametrize("first", [0, 65_536])
 def test_many_identities_produced_in_two_partitions(run, tmp_path, first) -> None:
-    """So many that they travel as bitmaps; the last of one partition is the first of the other."""
+    """Both partitions have enough records for bitmaps. The last seq of one is the first of the other."""
     rows = [sent(first + n, n) for n in range(3000)]
     rows += [sent(first + n, n, partition=1) for n in range(2999, 5000)]
     ledger = write_ledger(tmp_path / "case", rows, [read(first, 0)])
@@ -123,7 +123,7 @@ def test_a_bitmap_and_a_lone_number(run, tmp_path) -> None:
 
 
 def test_lone_numbers_in_a_block_that_is_a_bitmap(run, tmp_path) -> None:
-    """Of several partitions, behind those of another producer; two of them are one."""
+    """Producer 0 has rows before them in a third partition. In the bad ledger seq 5000 is in two partitions."""
     rows = [sent(seq, seq, producer=0, partition=2) for seq in (1, 2)]
     rows += [sent(n, producer=1) for n in range(3000)]
     rows += [sent(n, producer=1, partition=1) for n in (4000, 4500, 5000)]
@@ -170,7 +170,7 @@ def test_an_unreadable_part(run, ledger, kind, how) -> None:
 
 @pytest.mark.parametrize("kind", ["produced", "consumed"])
 def test_a_part_whose_pages_are_broken_is_not_counted_at_all(run, tmp_path, kind) -> None:
-    """Footer and first row group are good; a later one cannot be decoded. What was good in it is not counted either."""
+    """The footer and the first row group are good, and a later one cannot be decoded. No row of the part is counted."""
     rows = [sent(n, partition=n % 3) for n in range(3000)]
     reads = [read(n, partition=n % 3) for n in range(3000)]
     ledger = write_ledger(tmp_path / "case", rows[:9], reads[:9])
@@ -289,7 +289,7 @@ def test_what_is_no_part(run, ledger, name) -> None:
 
 
 class Vanishing(LocalEdge):
-    """Something happens to the directories when the first tasks start."""
+    """Edge that calls `happens` once, before it runs the first job."""
 
     def __init__(self, happens) -> None:
         self._happens = [happens]

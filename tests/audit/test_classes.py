@@ -1,4 +1,4 @@
-"""One small ledger a class, and the edges of the wordings, in figures that a reader can check in his head."""
+"""Tests of each class of the audit in small ledgers, with the edge cases of its definition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = ("t", 0)
 
 @pytest.fixture(params=["whole", "buckets"])
 def count(request, tmp_path):
-    """Audit (produced, reads): the counts that are not zero, and the units that were found."""
+    """Return a function that audits rows and returns the counts that are not 0. Its `units` has the findings."""
 
     def run(produced, reads, range_rows=3, stamps=None, **options):
         limits = (
@@ -74,7 +74,7 @@ def test_lost_where_the_only_copy_is_broken(count) -> None:
 
 
 STAMPS_NS = 7 * 10**12
-"""When the run began. Records are sent within its first millisecond, which is 7,000,000 of the clock."""
+"""Wall clock in ns at the start of the run. Records are sent in its first ms, with the timestamp 7,000,000."""
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_an_unknown_epoch_excuses_nothing(count) -> None:
 
 
 def test_the_first_epoch_is_known(count) -> None:
-    """Written in epoch 1, it was not there when epoch 0 was read."""
+    """Seq 1 was written in epoch 1, so it did not exist when the live reader read in epoch 0."""
     reads = [read(0), read(1, epoch=1), read(2), live(0), live(2)]
     assert count([sent(n) for n in range(3)], reads) == {}
 
@@ -360,7 +360,7 @@ def test_flaws_of_the_final_read(count) -> None:
 
 
 def test_what_a_truncation_took_is_not_passed_over(count) -> None:
-    """2 and 3 were read in epoch 0; epoch 1 began at 1, and markers of it stand there now (KAFKA-20716)."""
+    """Seqs 2 and 3 were read in epoch 0. Epoch 1 began at offset 1 and has markers at 2 and 3 (KAFKA-20716)."""
     reads = [read(0), read(1, epoch=1), read(4, epoch=1), live(2, epoch=0), live(3, epoch=0)]
     assert count([sent(n) for n in range(5)], reads) == {"lost": 2, "vanished": 2}
     assert count.file.final_read.count == 0
@@ -368,7 +368,7 @@ def test_what_a_truncation_took_is_not_passed_over(count) -> None:
 
 @pytest.mark.parametrize(("before", "seen"), [(0, 0), (1, 1), (1, 2), (1, -1), (-1, 0)])
 def test_what_no_later_epoch_took_was_passed_over(count, before: int, seen: int) -> None:
-    """A record of the epoch before the gap, of a later one or of an unknown one may be in the log."""
+    """The record at offset 2 may still exist: no later epoch is known to have begun at or before it."""
     reads = [read(0), read(1, epoch=before), read(4, epoch=2), live(2, epoch=seen)]
     count([sent(n) for n in range(5)], reads)
     assert [tuple(place) for place in count.file.final_read.places] == [("t", 0, 2)]

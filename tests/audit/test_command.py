@@ -1,4 +1,4 @@
-"""The command `ackproof audit` as a process: its exit codes, over good, incomplete and bad ledgers in one call."""
+"""Tests of the command `ackproof audit` and its exit codes over good, incomplete and bad ledgers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.audit
 SENT = [sent(n, n // 2, partition=n % 2) for n in range(6)]
 READ = [read(n, n // 2, partition=n % 2) for n in range(6)]
 LOST = READ[:-1]
-"""One record less than was acknowledged: a finding, which is none of the exit code's business."""
+"""Reads without the last acknowledged record. The audit finds it lost, and the exit code stays 0."""
 
 VANISHING = """\
 import os, shutil, sys
@@ -42,7 +42,7 @@ pyspark.SparkContext.parallelize = parallelize
 from ackproof.cli.main import entry
 entry()
 """
-"""The command in a process in which a directory disappears once its footers were read."""
+"""Program that runs the command and removes the directory `$VANISHES` once its footers were read."""
 
 
 def part(ledger: Path, kind: str) -> Path:
@@ -71,7 +71,7 @@ def no_end(ledger: Path) -> None:
 
 
 def nothing(ledger: Path) -> None:
-    """Left as it is."""
+    """Leave the ledger as it is."""
 
 
 def no_produced(ledger: Path) -> None:
@@ -117,7 +117,7 @@ BAD = (no_produced, no_consumed, no_ledger, column_missing, wrong_type, a_null, 
 
 
 def write_broken(folder: Path, *breaks: Callable[[Path], None]) -> list[Path]:
-    """A ledger in which one record is lost for each way to break it, broken in that way."""
+    """Write a ledger with a lost record for each function, and call it. Directories have the functions' names."""
     directories = []
     for breaking in breaks:
         directory = write_ledger(folder / breaking.__name__, SENT, LOST)
@@ -127,7 +127,10 @@ def write_broken(folder: Path, *breaks: Callable[[Path], None]) -> list[Path]:
 
 
 def audited(directories: Sequence[Path], *, vanishes: Path | None = None) -> tuple[int, dict[str, int], str]:
-    """The exit code, that of each directory by its name, and what stood on standard error."""
+    """Run the command. Return its exit code, that of each directory by its name, and standard error.
+
+    `vanishes`: a directory that disappears once its footers were read.
+    """
     start = (
         [Path(sys.executable).with_name("ackproof")]
         if vanishes is None

@@ -1,4 +1,4 @@
-"""Edges of the parts of the audit that whole ledgers seldom reach."""
+"""Tests of edge cases in the parts of the audit that whole ledgers seldom reach."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_only_what_a_dead_audit_left_is_swept(run, ledger) -> None:
 
 
 def test_latencies_of_very_many_bins_and_very_long_ones() -> None:
-    """Neither fits beside the other into one integer; both are sorted all the same."""
+    """Bin and latency do not fit into one integer together, and must be sorted all the same."""
     far = 1 << 23
     for rank, latency, count in (
         ([far, 0, far, 0], [7, 3, 5, 1], far + 1),
@@ -211,7 +211,7 @@ def test_clients_in_many_shapes(tmp_path, text, clients, problems) -> None:
 
 @pytest.mark.parametrize("range_rows", [3, 5, 8, 13])
 def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
-    """Two producers whose records lie in any order, each in several ranges, some of which both share."""
+    """Two producers have records in random order, each in several ranges. They share some of the ranges."""
     for seed in range(6):
         luck = random.Random(seed)
         identities = [(producer, seq) for producer in (0, 1) for seq in range(9)]
@@ -259,7 +259,7 @@ def test_a_register_of_bitmaps_alone() -> None:
 
 
 def test_what_a_footer_tells_of_row_groups(tmp_path) -> None:
-    """The one topic, partition and phase of all rows, where there is one; and whether there may be transactions."""
+    """A row group names its topic, partition and phase where all rows agree, and whether it may have transactions."""
     rows = [sent(0), sent(1), sent(2), sent(3, partition=1), sent(4, topic="u"), sent(5, txn=0)]
     reads = [read(0), read(1), read(2), live(3, reader=9)]
     ledger = examine_directory(write_ledger(tmp_path / "case", rows, reads, row_group_size=2), set_aside={})
@@ -290,7 +290,7 @@ def test_a_column_that_is_there_twice(run, ledger) -> None:
     ],
 )
 def test_whose_end_is_open(ledger, ended, open_producers) -> None:
-    """Who has left an END where he produced; or among the readers, if he has no folder among the producers."""
+    """A producer is open without an END in its folder, or, if it has no folder, without one among the readers."""
     write_case(ledger, [{"id": "p0"}, {"id": "x", "producer": 5}], ended=ended)
     assert examine_directory(ledger, set_aside={}).open_producers == open_producers
 

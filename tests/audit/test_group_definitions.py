@@ -1,4 +1,4 @@
-"""The audit of consumer groups: single definitions, and files that are missing or wrong."""
+"""Tests of the audit of consumer groups: single definitions, and missing or wrong files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def change_identity(group, _):
 
 
 def truncate(group, to):
-    """The log was cut below record 190 of partition 0, grew again, and its member was reset to offset `to`."""
+    """Replace records 190 to 199 of partition 0 as after a truncation. Its member was reset to offset `to`."""
     group.final.columns["seq"][190:200] += 10_000
     group.member_event(
         MembershipEvent.RESET, 0, 0, group.over_ns, from_offset=200, offset=to, why="_LOG_TRUNCATION"
@@ -44,7 +44,7 @@ def truncate(group, to):
 
 
 def join_again(group, generations):
-    """A commit while the generation was 2: the generation of its member before and after the call."""
+    """Set the generations (before, after) of the member that made a commit while the group had generation 2."""
     group.commits.columns["generation"][3], group.commits.columns["generation_after"][3] = generations
 
 
@@ -54,7 +54,7 @@ def commit_old(group, decision):
 
 
 def double_input(group, copies):
-    """Record 105 was produced twice, and its last offset has its identity."""
+    """Give the last record the identity of record 105, which so is in the input twice. `copies`: of its output."""
     row = group.final.row(105)
     last = group.final.row(group.records - 1)
     group.final.there[group.records - 1] = False
@@ -98,8 +98,10 @@ def test_what_a_definition_counts(tmp_path, plant, value, expected):
     [("after", 0, 0), ("after", -1, 1), ("after", 1, 1), ("transaction", 0, 1), ("transaction", 1, 1)],
 )
 def test_a_generation_that_is_reported_after_the_commit(tmp_path, commit, later, count):
-    """A member may commit with a generation that it reports later, if that one had begun: `later`, from the newest. A
-    transaction names the generation that was reported before."""
+    """A member may commit with a generation that it reports later, if the group had that generation.
+
+    `later`: the reported generation minus the newest. A transaction names the generation reported before it.
+    """
     group = PlantedGroups(commit=commit, output=commit == "transaction")
     group.plant_zombie(3)
     row = group.commits.extra[-1]
@@ -126,14 +128,14 @@ def test_a_commit_without_a_generation_makes_no_owner(tmp_path, column):
 
 @pytest.mark.parametrize(("epoch", "expected"), [(-1, {"zombie-commit": 40}), (-2, {})])
 def test_a_member_that_left(tmp_path, epoch, expected):
-    """A static member that left, with epoch -2, may have a successor."""
+    """Epoch -2: a static member left, and its successor may take its place. -1: the member left for good."""
     group = PlantedGroups(protocol="consumer", kafka="4.2.1")
     group.log_record(90, "member", epoch=epoch, member_id="m0")
     assert +Counter(agree(group.write(tmp_path / "run").path).groups[0].counts) == expected
 
 
 def test_a_group_that_migrates_to_classic(tmp_path):
-    """The tombstones of its members and of its epoch end KIP-848: generations decide from there on."""
+    """Tombstones of the members and of the group's epoch end KIP-848. From then on generations decide."""
     group = PlantedGroups(protocol="consumer", kafka="4.2.1")
     for member in range(2):
         group.log_record(90 + member, "member", epoch=-1, member_id=f"m{member}")
@@ -145,7 +147,7 @@ def test_a_group_that_migrates_to_classic(tmp_path):
 
 
 def test_a_classic_group_that_migrates(tmp_path):
-    """From its first member epoch on, epochs decide: a group epoch that no member has yet makes no zombie."""
+    """Epochs decide from the first member epoch on. A group epoch that no member has makes no zombie."""
     group = PlantedGroups(protocol="consumer", kafka="4.2.1")
     group.protocol = "classic"
     group.log_record(90, "group", epoch=99)
@@ -154,7 +156,7 @@ def test_a_classic_group_that_migrates(tmp_path):
 
 @pytest.mark.parametrize("cut", [(1,), (2, 3), (1, 2, 3)])
 def test_histories_that_are_not_whole(tmp_path, cut):
-    """Node 1 is the coordinator. Its log lacks a commit that the others have, if it is whole."""
+    """With a cut log, lost-commit is not counted. With no whole log, zombie-commit is not counted either."""
     group = PlantedGroups()
     group.plant_regressed_log(1, 5)
     run = group.write(tmp_path / "run")
@@ -168,7 +170,7 @@ def test_histories_that_are_not_whole(tmp_path, cut):
 
 
 def test_the_log_of_the_coordinator_is_the_history_if_it_is_whole(tmp_path):
-    """The offset goes back in the log of node 1 alone; those of the others are longer."""
+    """The offset goes back only in the log of node 1. The logs of the other nodes are longer."""
     group = PlantedGroups()
     group.plant_regressed_log(1, 5)
     run = group.write(tmp_path / "run")
@@ -191,7 +193,7 @@ def test_the_log_of_the_coordinator_is_the_history_if_it_is_whole(tmp_path):
 
 @pytest.mark.parametrize("limits", [Limits(), CUT], ids=["whole", "cut"])
 def test_statistics_that_lie(tmp_path, monkeypatch, limits):
-    """A row group said to hold partition 0 alone holds others too."""
+    """The statistics of a row group name partition 0 alone, and the row group has others, too."""
     honest = group_planning._row_group
 
     def lie(number, footer, trusted):

@@ -1,5 +1,4 @@
-"""The audit of consumer groups: planted classes alone and together, and whatever Hypothesis changes in a run, against
-the plain implementation (group_reference.py)."""
+"""The audit of consumer groups and the plain one (group_reference.py) find the same in planted and drawn runs."""
 
 from __future__ import annotations
 
@@ -91,7 +90,7 @@ CHANGES = {
 
 
 def disturb(group: PlantedGroups, rng: random.Random, changes: int) -> None:
-    """Drop, repeat and change rows, anywhere."""
+    """Drop, repeat or change `changes` rows of the group's tables at random."""
     for _ in range(changes):
         table = getattr(group, rng.choice(TABLES))
         rows = table.extra if (rng.random() < 0.3 or not table.length) else None
@@ -125,7 +124,7 @@ def disturb(group: PlantedGroups, rng: random.Random, changes: int) -> None:
 
 
 def clip(row: dict, group: PlantedGroups) -> None:
-    """Keep a row in its contract."""
+    """Bring the values of a row into the ranges that its schema allows."""
     limits = {
         "partition": (0 if "assignment" in row or row.get("event") != "closed" else -1, group.partitions - 1),
         "state": (0, 3), "result": (0, 2), "decision": (0, 2), "generation": (-1, 99),
@@ -145,7 +144,7 @@ def clip(row: dict, group: PlantedGroups) -> None:
 
 @st.composite
 def groups(draw) -> PlantedGroups:
-    """A group with planted classes and disturbed rows."""
+    """Draw a group with up to four planted classes and up to 40 disturbed rows."""
     commit = draw(st.sampled_from(["after", "after", "timed", "transaction", "auto"]))
     group = PlantedGroups(
         records=draw(st.sampled_from([20, 60, 200])),
@@ -178,7 +177,7 @@ def groups(draw) -> PlantedGroups:
 
 
 def unique(rows: list[dict], group: PlantedGroups) -> list[dict]:
-    """A member gives each of its commits a number of its own."""
+    """Return `rows` without those that repeat the member, number and partition of another commit."""
     base = group.commits.columns
     seen = {
         (int(base["member"][at]), int(base["number"][at]), int(base["partition"][at]))

@@ -1,4 +1,4 @@
-"""Several directories at once, audits done again, and ledgers written by other tools."""
+"""Tests of audits of several directories, of repeated audits, and of ledgers written by other tools."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_strings_and_files_of_other_tools(run, ledger, type_, how) -> None:
 
 
 def test_statistics_that_lie(run, tmp_path, monkeypatch) -> None:
-    """A row group said to hold one partition, or one phase, alone, and holding others too."""
+    """The footers name one partition and one phase per row group, and the row groups have others, too."""
     ledger = write_ledger(
         tmp_path / "case", SENT, [*READ, *(live(n, n // 2, partition=n % 2) for n in range(6))]
     )
@@ -111,7 +111,7 @@ def test_statistics_that_lie(run, tmp_path, monkeypatch) -> None:
 
 
 def test_partitions_far_apart_in_one_row_group(run, tmp_path) -> None:
-    """So far that topic and partition together need more than sixteen bits."""
+    """The partition numbers are so large that topic and partition together need more than 16 bits."""
     at = [("t", 0), ("u", 70_000), ("t", 131_072), ("u", 0)]
     rows = [sent(n, n // 4, topic=at[n % 4][0], partition=at[n % 4][1]) for n in range(12)]
     reads = [read(n, n // 4, topic=at[n % 4][0], partition=at[n % 4][1]) for n in range(11)]

@@ -1,4 +1,4 @@
-"""The parts that the audit is made of, against what is obvious."""
+"""Tests of the parts of the audit, each against a plain computation with Python's lists and dicts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_lookup(keys, values) -> None:
 
 
 def test_lookup_ways() -> None:
-    """Without holes, through a table, by bisection: all say the same."""
+    """Dense, spread and sparse keys use three ways of lookup, which agree."""
     for keys in (range(10, 20), range(10, 200, 9), range(10, 10**9, 10**7)):
         lookup = Lookup(ints(keys))
         asked = [*keys, *(key + 1 for key in keys), -5, 9, 2**62]
@@ -109,7 +109,7 @@ def test_identities_of_one_producer_who_has_none(producer) -> None:
 
 @pytest.mark.parametrize("far", [6, 2**62, 2**63 - 2])
 def test_identities_that_stand_between_others(far) -> None:
-    """Just outside of what its producer has, where the numbers of another begin; far apart, between two of its own."""
+    """Look up numbers below, between and above the two of a producer. Only its own two are found."""
     identities = Identities(ints([1, 1, 3, 3]).astype(np.int32), ints([5, far, 5, far]))
     for producer, first in ((1, 0), (3, 2)):
         for asked in (np.full(6, producer, dtype=np.int32), constant_column(producer, "i4", 6)):
@@ -205,7 +205,7 @@ def identities(place, producer, seq, present) -> Handover:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_the_register_knows(count) -> None:
-    """Dense blocks, thin ones, and both in one block, over several shares."""
+    """The register has dense blocks, sparse blocks and one that is both, in one or several shares."""
     place = TopicPartition("t", 0)
     dense, thin = np.arange(3000, dtype=np.int64), ints([5000, 70_000, 2**40, 2**62])
     messages = [
@@ -299,13 +299,13 @@ def test_no_findings_no_file(tmp_path) -> None:
 
 
 def a_part(name, kind, *groups) -> Part:
-    """A part whose row groups have spans."""
+    """Return a part with one row group per tuple in `groups`, each with offsets 0 to 9 as its span."""
     held = (RowGroup(n, *group, spans={"offset": (0, 9)}) for n, group in enumerate(groups))
     return Part(name, kind, "c", tuple(held), ())
 
 
 class LedgerStub:
-    """The part of a ledger that planning reads."""
+    """Stand-in for a ledger, with the attributes that planning reads."""
 
     def __init__(self, *parts: Part) -> None:
         self.parts = list(parts)

@@ -1,4 +1,4 @@
-"""How the audit hands its work to Spark, as jobs of so many tasks: an edge that does nothing writes them down."""
+"""Tests of how the audit cuts its work into jobs and tasks for Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ackproof.spark.job import Job
 
 
 class Recording:
-    """`came`: how many cores elsewhere there are, whenever that is asked."""
+    """Edge that records jobs and runs none. `came`: the values that `cores_elsewhere` returns, in order."""
 
     def __init__(self, *came: int) -> None:
         self._came = list(came)

@@ -1,6 +1,6 @@
-"""Ledgers of 10³ … 10⁷ rows with every class in many shapes, made by a generator that knows the definitions alone.
+"""Tests that the audit finds exactly the planted flaws (flaws.py) in ledgers of 10³ to 10⁷ rows.
 
-Every count is exact, each unit stands where it was planted, and on clean ledgers nothing is found.
+A clean ledger has no finding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LARGEST = 2**53
 
 
 def planted(rows: int, each: int, *, seed: int, base: int = 0) -> Ledger:
-    """About so many rows in all, with `each` of every flaw (0: a clean one)."""
+    """Return a ledger of about `rows` rows with `each` blocks of every flaw. 0: a clean ledger."""
     ledger = Ledger(max(rows // 27, 3 * PARTITIONS), base=base)
     if not each:
         return ledger
@@ -108,7 +108,7 @@ def test_millions(audit, tmp_path, rows) -> None:
 
 
 def test_two_at_one_offset_are_not_one_before_the_other(tmp_path) -> None:
-    """What is sent later and not acked stands before both; that both are acked says nothing of that inversion."""
+    """Seq 3 was not acknowledged and stands before both seqs 1 and 2, which were acknowledged at one offset."""
     produced = [sent(1, 5), sent(2, 5), sent(3, 3, outcome=2)]
     path = write_ledger(tmp_path / "case", produced, [read(3, 3), read(1, 5), read(2, 5, reader=8)])
     (result,) = audited([path])

@@ -1,4 +1,4 @@
-"""What an audit puts into place and removes: the files of another audit, done or under way, are never among it."""
+"""Tests of the files that an audit publishes and removes. It never removes those of another audit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .ledgers import write_ledger
 from .local import READ, SENT, audited, part
 
 GONE = "4194305-1"
-"""Mark of a process that there is not."""
+"""Process mark in a file name, of a process that does not exist."""
 
 
 @pytest.fixture
 def case(tmp_path: Path) -> CaseDir:
-    """Its last record is lost."""
+    """Return a run directory whose last record is lost, not yet audited."""
     return CaseDir(write_ledger(tmp_path / "case", SENT, READ[:-1]))
 
 
@@ -37,7 +37,7 @@ def publish(outputs: Outputs) -> None:
 
 
 def is_complete(case: CaseDir) -> bool:
-    """Return True if exactly the files of `audit.json` exist."""
+    """Assert that the published files are those of `audit.json`. Return whether each has its schema."""
     named = [*case.finding_parts, case.series]
     there = [*case.findings.iterdir(), *case.path.glob("series*")]
     assert sorted(named) == sorted(there)
@@ -48,7 +48,10 @@ def is_complete(case: CaseDir) -> bool:
     "told", ["", "{", '{"counts": {}}', '{"findings": []}', '{"findings": ["../kept.parquet"]}']
 )
 def test_where_the_older_audit_names_no_findings(case, told) -> None:
-    """Files of older versions, which had names of no audit, go; what is being published does not."""
+    """The audit removes findings without a process mark in the name, unless the old audit.json lists some findings.
+
+    It keeps its own files.
+    """
     case.findings.mkdir()
     older = case.findings / "part-0.parquet"
     older.touch()
@@ -106,7 +109,7 @@ def test_series_have_the_plain_name_where_nothing_has_it(case) -> None:
 
 
 def test_two_audits_that_end_at_once_write_two_files_of_series(case, monkeypatch) -> None:
-    """The second ends while the first is at its series."""
+    """The second audit publishes while the first writes its series."""
     one, other = Outputs.new(case.path), Outputs.new(case.path)
     one.begin()
     other.begin()
@@ -173,7 +176,7 @@ def test_an_audit_that_leaves_takes_no_folder_from_another(case, write) -> None:
 
 @pytest.mark.parametrize("holds", [[], ["x"]])
 def test_a_folder_that_holds_something_stays(tmp_path, monkeypatch, holds) -> None:
-    """Also where it holds that only since somebody looked."""
+    """The folder stays even if the file came after the folder was listed."""
     folder = tmp_path / "findings"
     folder.mkdir()
     for name in holds:

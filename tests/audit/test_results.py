@@ -1,4 +1,4 @@
-"""Windows of a soak that were deleted while it went on: of the rest all is said, of these what they came to."""
+"""Tests of the audit of a soak with deleted windows, of deleted parts, and of the liveness classes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def window(run: CaseDir, number: int, **changes: Any) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """Thirty attempts in three parts, all read live. Two windows were deleted, and the part of the first: the second
-    ends at offset 18, in the middle of its part. 13 and 25 are acknowledged without an offset; 25 is in no log.
+    """Return a run with 30 attempts in three parts. Its first two windows and the part of the first were deleted.
+
+    The second window ends at offset 18, in the middle of its part. Seqs 13 and 25 are acknowledged without an offset.
+    Seq 25 is in no log. A live reader saw all others.
     """
     run = tmp_path / "run"
     final = [read(n, n) for n in range(18, 30) if n != 25]
@@ -101,7 +103,7 @@ def test_what_was_deleted_counts(ledger: Path) -> None:
 
 @pytest.mark.parametrize("limits", [Limits(), HOT], ids=["whole", "hot"])
 def test_what_was_not_deleted_is_lost(ledger: Path, limits: Limits) -> None:
-    """The same ledgers, of windows that are said to be there: that nothing is lost is not for want of looking."""
+    """The audit of the same ledgers finds all losses if no window is marked as deleted."""
     for number in range(3):
         file = WindowFile.load(window_json(CaseDir(ledger), number))
         file.model_copy(update={"deleted": False}).save(window_json(CaseDir(ledger), number))
@@ -129,7 +131,7 @@ def test_what_was_deleted_is_written_down(ledger: Path) -> None:
 @pytest.mark.parametrize("kind", ["produced", "consumed"])
 @pytest.mark.parametrize("windows", [True, False], ids=["windows of which none was deleted", "no soak"])
 def test_a_part_that_no_soak_deleted_is_missed(tmp_path: Path, kind: str, rows: int, windows: bool) -> None:
-    """Whoever writes a part down as deleted would have removed what it shows, and nothing would be said."""
+    """A false entry in _DELETED must not hide the rows of a part."""
     run = write_ledger(
         tmp_path / "run", [sent(n) for n in range(10)], [read(n, read_seq=n) for n in range(10)]
     )

@@ -1,4 +1,4 @@
-"""The audits of all windows of a soak find what one slow audit of everything finds, wherever the windows are cut."""
+"""Tests that the audits of a soak's windows together find what the plain audit of the whole run finds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ FLAWS = (
 
 @dataclass
 class Soak:
-    """A run as lists of rows: `logs` what each place has in the end, by offset."""
+    """A run as lists of rows. `logs`: (producer, seq, origin, intact) by offset, for each (topic, partition).
+
+    `unseen`: (place, offset) pairs that the live reader passes over. `other`: the identity it sees at such a pair.
+    """
 
     random: random.Random
     produced: list[Produced] = field(default_factory=list)
@@ -55,7 +58,7 @@ class Soak:
 
 
 def make_soak(seed: int, records: int, share: float, kinds: tuple[str, ...] = FLAWS) -> Soak:
-    """Producers write in turn; `share` of the records have a flaw. What comes late comes some records later."""
+    """Return a run in which each producer sends `records` records. `share` of them have a flaw out of `kinds`."""
     soak = Soak(random.Random(seed))
     draw = soak.random
     later: dict[int, list] = defaultdict(list)
@@ -144,7 +147,10 @@ def columns(rows: list, schema, place) -> Rows:
 
 
 def windows_of(soak: Soak, records: int, cuts: int, path: Path, lags: float = 0.0) -> Counter[Finding]:
-    """Cut at random, audit window by window; all findings. `lags`: how often the live reader is behind a window."""
+    """Cut a run at random into `cuts` windows and audit each. Return all findings, with their counts.
+
+    `lags`: the probability that the live reader is behind the end of a window.
+    """
     draw, final, live = soak.random, read_of(soak, 1), read_of(soak, 0)
     ends = {
         place: [*sorted(draw.randint(0, len(log)) for _ in range(cuts - 1)), len(log)]
@@ -244,7 +250,7 @@ def test_runs_are_a_set() -> None:
 
 
 def test_what_a_producer_has_not_counted_yet_is_no_phantom(tmp_path: Path) -> None:
-    """It was held up between its send and its count, and the log has the records."""
+    """The log has two records that the producer's progress does not count yet. The window ends before them."""
     place = TopicPartition("t", 0)
     followed = columns([read(seq) for seq in range(12)], FINAL, tuple(place))
     produced = columns([sent(seq) for seq in range(10)], PRODUCED, tuple(place))
@@ -256,7 +262,10 @@ def test_what_a_producer_has_not_counted_yet_is_no_phantom(tmp_path: Path) -> No
 def window(
     run: CaseDir, number: int, state: str = "", *, copies: tuple[int, ...] = (), handed: int = 10, **asked
 ) -> WindowFile:
-    """Audit a window of ten records, of which these stand in the log again, and the live reader was `handed` some."""
+    """Audit a window of ten records. `copies`: seqs that the log has a second time.
+
+    `handed`: how many of the ten records the live reader got. `state`: file that the audit of the window before left.
+    """
     start, end = number * 10, number * 10 + 10 + len(copies)
     folder = window_dir(run, number).path
     folder.mkdir(parents=True, exist_ok=True)
@@ -279,7 +288,7 @@ def window(
 
 
 def test_an_audit_that_was_cut_short_can_be_done_again(tmp_path: Path) -> None:
-    """What it leaves does not count until the next is told of it."""
+    """The state that an audit leaves counts only when the task of the next window names it."""
     run = CaseDir(tmp_path)
     first = window(run, 0)
     again = window(run, 0)

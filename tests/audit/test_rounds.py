@@ -1,4 +1,4 @@
-"""What one round of the audit does with a directory: who is asked, what is said, what is put into place."""
+"""Tests of one round of the audit: when Spark starts, the progress lines, the errors and the files left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_a_row_spark_is_not_asked_for(tmp_path) -> None:
 
 @pytest.mark.parametrize("txn", [-1, 0])
 def test_files_whose_footers_are_true_are_read_once(tmp_path, txn) -> None:
-    """Their statistics name one partition and the phases, and they are right. A doubt would heal, and cost a round."""
+    """The footers are read once if their statistics are right. A wrong doubt would cost a second round."""
     rows = [sent(n, txn=txn) for n in range(6)]
     reads = [read(n) for n in range(6)] + [committed(n, read_ns=9) for n in range(6) if txn == 0]
     table = [transaction(0, COMMITTED, commit_ns=5)] if txn == 0 else []
@@ -59,7 +59,7 @@ def test_files_whose_footers_are_true_are_read_once(tmp_path, txn) -> None:
     ("task_rows", "jobs"), [(2, ["taking row groups apart", "counting"]), (99_999, ["counting"])]
 )
 def test_few_mixed_rows_are_taken_apart_before_spark_is_there(tmp_path, task_rows, jobs) -> None:
-    """A job for them would hold up all cores, and Spark is on its way yet."""
+    """The driver takes few mixed rows apart itself while Spark starts, instead of in a job of their own."""
     asked: list[str] = []
     put_aside: list[bool] = []
     directory = write_ledger(tmp_path / "case", SENT, READ[1:])
@@ -88,7 +88,7 @@ def test_findings_are_a_table_also_when_there_are_none(run, ledger) -> None:
 
 
 def test_findings_that_an_audit_left_without_an_answer_are_replaced(run, ledger) -> None:
-    """It was killed before its answer was in place."""
+    """An audit was killed before audit.json was in place. The next audit removes its findings."""
     (ledger / "findings").mkdir()
     left = ledger / "findings" / f"part-{here()}-4194305-1-0-000000-9.parquet"
     left.write_bytes(b"of a dead audit")
@@ -168,7 +168,7 @@ def one_file(directory, kind, table, **options):
 
 
 def check(tmp_path, produced, reads):
-    """One file a kind, in the order given, against the plain implementation."""
+    """Write one file per ledger in the given row order, and compare the audit with the plain one in three ways."""
     drawn = DrawnDirectory(tuple(produced), tuple(reads), None, ())
     directory = tmp_path / "case"
     for each in (Limits(), BUCKETS, Limits(whole_rows=0, range_rows=2, slice_rows=1)):
@@ -193,7 +193,7 @@ def test_partitions_whose_numbers_are_equal_in_sixteen_bits(tmp_path) -> None:
 
 
 def test_several_records_at_one_offset_of_which_the_later_is_read_first(tmp_path) -> None:
-    """A log that was rewritten between two reads: in each range the copies are put in order first."""
+    """The log was rewritten between two reads, so that copies at one offset come in different orders."""
     produced = [sent(n, n % 3, producer=p) for p in (0, 1) for n in range(6)]
     reads = [read(n, 5 - n, producer=p) for n in range(6) for p in (1, 0)]
     reads += [live(n, 5 - n, producer=1 - n % 2) for n in range(6)]
@@ -201,7 +201,7 @@ def test_several_records_at_one_offset_of_which_the_later_is_read_first(tmp_path
 
 
 def test_a_producer_that_came_to_its_end_keeps_no_other_open(run, tmp_path) -> None:
-    """p0 is closed: a record beyond its ledger is nobody's, though p1 was cut short."""
+    """Producer 0 has an END, so a record that its ledger lacks is a phantom, though producer 1 was killed."""
     produced = [sent(0), sent(0, 1, producer=1)]
     directory = write_ledger(tmp_path / "case", produced, [read(0), read(0, 1, producer=1), read(7, 2)])
     write_case(
@@ -261,7 +261,7 @@ def test_both_final_reads_in_one_file(run, tmp_path, statistics) -> None:
 
 @pytest.mark.parametrize("first", [-1, 0])
 def test_a_file_of_which_only_some_row_groups_are_in_transactions(run, tmp_path, first) -> None:
-    """What was aborted is found, whether the transaction is in the first rows or behind them."""
+    """The aborted read is found, whether the transaction is in the first row group or in the second."""
     plain, inside = sent(0), sent(1, txn=0)
     rows = (
         [plain, inside] if first < 0 else [inside._replace(seq=0, offset=0), plain._replace(seq=1, offset=1)]
@@ -293,7 +293,7 @@ def test_a_ledger_of_one_transaction_that_was_aborted(run, tmp_path, count) -> N
 
 
 def test_one_transaction_over_all_of_two_partitions(run, tmp_path) -> None:
-    """All rows of each partition are of transaction 0: as a column, one number that is kept once."""
+    """All rows of each partition are in transaction 0, so that the column is kept as one number."""
     rows = [sent(n, n // 2, partition=n % 2, txn=0) for n in range(6)]
     reads = [each(n, n // 2, partition=n % 2) for each in (read, committed) for n in range(6)]
     (result,) = run(write_ledger(tmp_path / "case", rows, reads, [transaction(0, ABORTED)]))
@@ -302,7 +302,7 @@ def test_one_transaction_over_all_of_two_partitions(run, tmp_path) -> None:
 
 
 def test_a_commit_that_was_asked_for_after_the_final_read(run, tmp_path) -> None:
-    """The final reader alone was handed the records, and before anybody had asked for the commit."""
+    """Only the final reader got the records, before the commit was requested."""
     table = [transaction(0, COMMITTED, commit_ns=50)]
     (result,) = run(write_ledger(tmp_path / "case", THREE, [*ALL, *AT_THE_END], table))
     assert result.file is not None

@@ -1,6 +1,6 @@
-"""Everything that a run wrote is accounted for: a hole, a copy or a file of another run is INCONCLUSIVE, by its name.
+"""Tests that a run with a missing, changed, copied or foreign file is INCONCLUSIVE, and that the reason names it.
 
-Planted in a simulated run of two producers, a reader killed by a fault, and a final reader; audited without Spark.
+The run is simulated, with two producers, two live readers and a fault that kills a producer. No Spark is used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Spoil = Callable[[CaseDir], object]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[CaseDir, CaseDir]:
-    """Two runs of the same experiment with other seeds, audited and judged."""
+    """Return two runs of the same experiment with different seeds, audited and judged PASS."""
     folder = tmp_path_factory.mktemp("sealed")
     path = folder / "sealed.yaml"
     path.write_text(EXPERIMENT)
@@ -80,7 +80,7 @@ def judged(run: CaseDir) -> CaseResult:
 
 
 def inconclusive(run: CaseDir, *words: str) -> VerdictFile:
-    """It is, and says so in every way in which it can be asked, with nothing of the verdict before left."""
+    """Assert that a run is judged INCONCLUSIVE, with `words` in its reasons. Return the saved verdict."""
     result = judged(run)
     assert result.error is None
     assert result.verdict is not None

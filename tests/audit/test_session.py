@@ -1,4 +1,4 @@
-"""Spark's session and its JVM: what starts and ends it, what is said when it dies; all by public names."""
+"""Tests of Spark's session and its JVM: how they start and end, and the message when the JVM dies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FILES = [
 
 
 def test_no_private_name_of_spark_is_used() -> None:
-    """Attributes that begin with `_` are those of `self`, or of a class of the file itself."""
+    """Attributes with a leading `_` must belong to `self` or be defined in the same file."""
     found = []
     for path in FILES:
         tree = ast.parse(path.read_text("utf-8"))
@@ -78,7 +78,7 @@ def of_self(node: ast.expr) -> bool:
 
 
 class Dead:
-    """A context whose JVM is gone."""
+    """Stand-in for a SparkContext whose JVM is gone: it raises `error` when a job group is set."""
 
     master = "local[1]"
 
@@ -154,7 +154,7 @@ def test_a_master_that_is_not_there_is_one_line_before_spark_starts() -> None:
 
 
 def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> None:
-    """Waiting ends within two seconds, also if Spark does not answer."""
+    """Ctrl-C cancels the job and ends the wait in bounded time, even if Spark does not answer."""
     goes_on, said, cancelled, asked = threading.Event(), [], [], set()
     monkeypatch.setattr(job, "_LOOK_S", 0.01)
     monkeypatch.setattr(job, "_TELL_EVERY_S", 0.05)
@@ -262,7 +262,7 @@ def test_the_class_data_archive_is_made_once_and_used(tmp_path) -> None:
 
 
 def jvm_of(pid: int) -> psutil.Process | None:
-    """Spark's JVM, once the scripts that started it have become it."""
+    """Return the JVM of the Spark that process `pid` started. None: it has not started yet, or is gone."""
     try:
         children = psutil.Process(pid).children()
         found = (one for one in children if "org.apache.spark.deploy.SparkSubmit" in one.cmdline())

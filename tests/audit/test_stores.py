@@ -1,4 +1,4 @@
-"""Run directories in a store: an S3 server on the loopback."""
+"""Tests of run directories in an object store, with an S3 server on loopback."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def records(folder):
 
 
 def groups(folder):
-    """A run with a consumer group and each of its classes."""
+    """Write a run with a consumer group that shows each class. Return its path and the expected counts."""
     group = PlantedGroups(commit="transaction")
     group.plant_all()
     return group.write(folder, row_group_size=100).path, group.expected
@@ -179,7 +179,7 @@ def test_a_folder_that_is_not_there(store) -> None:
 
 
 def test_a_run_goes_to_a_store_and_is_judged_there(store, tmp_path, monkeypatch, capsys) -> None:
-    """Made here, kept there: nothing of it stays on this machine."""
+    """A run with `--out` in a store leaves no file on this machine. Later commands work on the store."""
     experiment = tmp_path / "small.yaml"
     experiment.write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

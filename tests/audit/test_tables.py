@@ -1,4 +1,4 @@
-"""The table of transactions as files: which of it is read, and what is said of what is not there."""
+"""Tests of the files of the table of transactions: which files are read, and the reasons for missing ones."""
 
 from __future__ import annotations
 

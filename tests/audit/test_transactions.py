@@ -1,4 +1,4 @@
-"""The classes of transactions, in ledgers whose counts a reader can check in his head."""
+"""Tests of the classes of transactions in small ledgers, and of missing or wrong tables of transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ ALL = [read(n) for n in range(3)]
 
 @pytest.fixture(params=["whole", "buckets"])
 def count(request, tmp_path):
-    """Audit a ledger: the counts that are not zero. What else is known of it is left on the function."""
+    """Return a function that audits rows and returns the counts that are not 0.
+
+    The function's attributes `result`, `findings` and `units` have the rest of the result.
+    """
     limits = (
         Limits()
         if request.param == "whole"
@@ -322,14 +325,14 @@ def test_a_torn_part_of_the_table_is_set_aside(count, keep) -> None:
 
 
 def _removed(start: int, **more: int):
-    """Retention let the log begin there."""
+    """Return a function that writes removals.json: retention removed all below offset `start`."""
     removal = Removal("t", 0, log_start=start, expired_until_ns=EVER, expired_why="retention.ms 1", **more)
     return lambda directory: write_by_partition(CaseDir(directory).removals_json, [removal])
 
 
 @pytest.mark.parametrize("start", [2, 3])
 def test_a_transaction_is_not_torn_by_retention(count, start: int) -> None:
-    """The segment that was deleted ended in its middle, or behind it."""
+    """The deleted segment ended in the middle of the transaction, or at its end."""
     reads = [read(2), committed(2, read_ns=9)] if start == 2 else []
     assert count(THREE, reads, [transaction(0, COMMITTED)], change=_removed(start)) == {"expired": start}
     assert {row["detail"] for row in count.findings} == {"retention.ms 1"}

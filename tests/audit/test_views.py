@@ -1,4 +1,4 @@
-"""The tables of runs as views of Spark, against plain Arrow and JSON; and the command `ackproof sql`."""
+"""Tests of Spark's views over run directories against plain Arrow and JSON, and of the command `ackproof sql`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Spark runs: a cluster, Spark Connect, sessions that are there. Each counts what was planted, to the unit."""
+"""Tests that an audit counts planted flaws exactly on a cluster, with Spark Connect and in an existing session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CUT = {"whole_rows": 0, "split_rows": 500, "share_rows": 3_000, "range_rows": 1_
     "slice_rows": 500,
     "task_rows": 3_000,
 }
-"""Many tasks of every sort, shares, and partitions that are cut."""
+"""Arguments of `Limits` that make many tasks of each kind, several shares, and cut partitions."""
 CONF = {
     "spark.cores.max": "1",
     "spark.executor.memory": "512m",
@@ -85,7 +85,7 @@ def carried(task):
     return attempt
 edges.wrap_task = carried
 """
-"""What the first attempts of a task do once they have done its work."""
+"""Program text. The first `attempts` attempts of partition 0 run `then` after their work."""
 FAILS_TWICE = PLANTED.format(attempts=2, then='raise RuntimeError("planted: it did its work, and failed")')
 LAGS = PLANTED.format(attempts=1, then="time.sleep(30)")
 COMPILED = """
@@ -99,7 +99,7 @@ def carried(task):
     return attempt
 edges.wrap_task = carried
 """
-"""Spark's zip of pyspark, in which nothing is compiled, takes 2 s of the start of each worker."""
+"""Program text that fails if a worker imports pyspark from Spark's zip. Its code is not compiled, which takes 2 s."""
 SLEEPS = """
 with ExitStack() as stack:
     starting = SparkStart(SparkTarget("local[1]"), print, None)
@@ -130,7 +130,10 @@ def master(folder):
 
 
 def started(given: dict, *scripts: str, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """A process of its own: a process has one context, and Spark Connect makes itself its mode."""
+    """Start a Python process (or `command`) that runs `scripts` with `given` as JSON in its last argument.
+
+    One process can have only one Spark context or one Spark Connect session.
+    """
     return subprocess.Popen(
         [*(command or (sys.executable, "-W", "ignore", "-c", "".join([BEGIN, *scripts]))), json.dumps(given)],
         stdout=subprocess.PIPE,
@@ -147,7 +150,7 @@ def answer(process: subprocess.Popen[str]) -> list:
 
 
 def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) -> None:
-    """Planted flaws are counted exactly."""
+    """Assert that an audit in another process counts planted flaws exactly. `store`: audit a copy there."""
     ledger = planted(9_000, 2, seed=1)
     path = ledger.write(tmp_path / "case")
     there = path if store is None else copied(path, store)

@@ -1,4 +1,4 @@
-"""Spark's workers: how our code comes there, what they import, and what is said where one cannot run it."""
+"""Tests of Spark's workers: how the code gets there, what it imports, and the error of a worker that cannot run it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def where_pyspark_is(groups):
 
 
 def test_workers_here_import_pyspark_from_where_it_is_installed(context) -> None:
-    """Not out of Spark's zip of it, in which nothing is compiled."""
+    """Workers must not import pyspark from Spark's zip, whose code is not compiled."""
     assert context.parallelize([0], 1).mapPartitions(where_pyspark_is).collect() == [
         str(driver.spark_home() / "__init__.py")
     ]
@@ -114,7 +114,7 @@ def test_zips_of_another_pyspark_and_of_one_that_is_nowhere_else_stay(tmp_path) 
 
 @pytest.mark.parametrize("cut", ["", ", range_rows=1, slice_rows=1"], ids=["buckets", "ranges"])
 def test_neither_driver_nor_tasks_import_pandas(tmp_path, cut: str) -> None:
-    """It takes 0.5 s in each process, and pyarrow does it unasked."""
+    """pyarrow imports pandas by itself, which takes 0.5 s in each process."""
     ledger = write_ledger(tmp_path / "case", SENT, [*READ[:-1], read(2, 5)])
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"

@@ -191,7 +191,7 @@ def _may_commit(
 # -- regressed-commit ------------------------------------------------------------------------------------------------
 
 Regression = tuple[int, str]
-"""Index, among the accepted commits, of the commit after which the offset went back, and how it did."""
+"""Index, among the accepted commits, of the commit after which the offset went back, and how it went back, as text."""
 
 
 class _Observation(NamedTuple):

@@ -51,7 +51,7 @@ _OF_LEDGER: Final[Mapping[str, tuple[Anomaly, ...]]] = {
     "commits": (Anomaly.REGRESSED_COMMIT, Anomaly.LOST_COMMIT),
     "membership": (*_UNPROCESSED, Anomaly.TORN_OUTPUT, *_OF_COMMITS[1:]),
 }
-"""Classes that cannot be counted if a part of a ledger is missing."""
+"""Ledger of group members → classes that cannot be counted if one of its parts is missing."""
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""Records of a group: undelivered, skipped-by-reset, redelivered, two-owners; torn-output, doubled-output."""
+"""Finds the classes of a group that are about records: undelivered, skipped-by-reset, redelivered, two-owners,
+torn-output, doubled-output."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ DELIVERED: Final[Mapping[str, str]] = {
     "state": "i1",
 }  # fmt: skip
 _GAPS: Final = 2
-"""Identities are numbered by arithmetic on producer and seq if that needs at most this many numbers a row."""
+"""Most numbers per row for which identities get their numbers by arithmetic on producer and seq. Above it, identities
+are sorted and numbered in order."""
 _WHY: Final = (
     "no member was handed it",
     "a member was handed it, and did not process it",

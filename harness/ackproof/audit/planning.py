@@ -34,7 +34,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.spark.job import group_by_rows
 
 _UNIT_COST_ROWS = 20_000
-"""Fixed cost of a unit, in rows."""
+"""Fixed cost of a unit, as the number of rows that take as long. It is added to the unit's rows."""
 _TOGETHER, _A_CORE, _FEWEST = 3, 4, 10
 
 AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
@@ -154,7 +154,7 @@ IDENTITY: Final = CutAxis(
     _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
 )
 STAMPED_IDENTITY: Final = replace(IDENTITY, needed=IDENTITY.needed | STAMPS | {"at_ns"})
-"""`IDENTITY`, where timestamps are compared too."""
+"""`IDENTITY` for partitions whose records' timestamps are checked: it reads the columns of times as well."""
 OFFSET: Final = CutAxis(dict.fromkeys(_READS, "offset"), _RECORD | {"leader_epoch"})
 TIME: Final = CutAxis(
     {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},

@@ -268,8 +268,8 @@ def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Tall
 
 
 def do_whole(unit: DirectoryUnit) -> Iterator[Tally | Trouble]:
-    """Audit a small directory and its consumer groups in one task. Yield a result for the directory and for each group;
-    after an error of a file it is a `Trouble`."""
+    """Audit a small directory and its consumer groups in one task. Yield the counts of the directory without its
+    groups, then the counts of each group. After an error of a file, a `Trouble` takes the place of the counts."""
     yield do_directory(unit)
     if unit.groups:
         from ackproof.audit.group_units import (
@@ -281,7 +281,7 @@ def do_whole(unit: DirectoryUnit) -> Iterator[Tally | Trouble]:
 
 
 def do_directory(unit: DirectoryUnit) -> Tally | Trouble:
-    """Audit a small directory without its consumer groups, and return the counts; after an error of a file a
+    """Audit a small directory without its consumer groups, and return its counts. An error of a file is returned as
     `Trouble`."""
     target = unit.target
     buckets: dict[TopicPartition, BucketRows] = defaultdict(BucketRows)

@@ -107,7 +107,8 @@ class Facts(Evidence):
 
     @cached_property
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
-        """ISR of each partition in its last sample that shows one."""
+        """ISR (node ids) of each partition in its last sample with an ISR. Partitions without such a sample are
+        missing."""
         return {TopicPartition(one.topic, one.partition): one.isr for one in self.samples if one.isr}
 
     @cached_property

@@ -349,7 +349,8 @@ def _committers(rows: pa.Table) -> set[tuple[int, int]]:
 
 
 def _describe_samples(found: pa.Table) -> str:
-    """Return the first findings as text: `orders/0 at 13, orders/1 at 110: detail, …`."""
+    """Return the first three findings as text, such as `orders/0 at 13, orders/1 at 110: detail, …`. A final `…` stands
+    for more."""
     names = []
     for row in found.slice(0, _SAMPLES).to_pylist():
         detail = f": {row['detail']}" if row["detail"] else ""

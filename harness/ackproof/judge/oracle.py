@@ -54,7 +54,8 @@ class SettingsOracle:
         return add_settings(case, PredictionFile(not_predicted=(self._why,), observed=observed))
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
-        """Return a replay that explains none of the losses."""
+        """Return a replay that explains no loss. The count of each class that a replay could trace is `not_replayed`.
+        Raises `BadInput` without a readable `audit.json`."""
         counts = AuditFile.load(run.audit_json).counts
         classes = tuple(
             ClassExplained(anomaly=name, count=count, explained=0, not_replayed=count)

@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass
 class ServiceEvents:
-    """The events that all instances of a service printed. `level`: highest level of which all events were printed
+    """Events that the instances of a service printed, put together. `level`: highest level of which all were printed
     (docs/clients.md): 1 deliveries, 2 commits, 3 sends; else 0. `missing`: events that the case's level requires and
     that no instance printed.
 
@@ -142,8 +142,8 @@ def _look_up(known: Numbers, counts: Numbers, wanted: Numbers) -> Numbers:
 
 
 def read_events(run: CaseDir, file: ServiceFile, level: int) -> ServiceEvents:
-    """Return the events that all instances of a service printed. `level`: level that the service is to reach; at level
-    0 nothing is read. Raises OSError if a file cannot be read."""
+    """Return the events that the instances of a service printed, put together. `level`: level that the service is to
+    reach; at level 0 nothing is read. Raises OSError if a file cannot be read."""
     told = ServiceEvents()
     names: set[EventName] = set()
     for one in file.instances if level else ():

@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
 
 LEAST_SENT: Final = 0.8
-"""Least share of the requested send rate. On a healthy machine it is 1.00."""
+"""Least share of the requested send rate in a run that is not starved. On a healthy machine it is 1.00."""
 SLOWEST_MS: Final = 500.0
-"""Greatest median of acknowledgement times. On a healthy machine it is some milliseconds, on a busy one some tens."""
+"""Greatest median of acknowledgement times, in ms, in a run that is not starved. On a healthy machine it is a few ms,
+on a busy one some tens of ms."""
 MOST_STOLEN: Final = 0.1
-"""Greatest share of processor time that the hypervisor may take (steal time)."""
+"""Greatest share of processor time that the hypervisor takes (steal time) in a run that is not starved."""
 LATEST_MS: Final = 2000.0
-"""Greatest delay in ms of the harness' own loop that runs once a second."""
+"""Greatest delay, in ms, of the harness' own loop (once a second) in a run that is not starved."""
 FEWEST_LOOKS: Final = 5.0
-"""Least number of rounds of samples per second. On a healthy machine it is 10."""
+"""Least number of rounds of samples per second in a run that is not starved. On a healthy machine it is 10."""
 _HAD_ROOM: Final = {"busy": 0.8, "cpu_pressure": 0.7, "io_pressure": 0.1, "memory_pressure": 0.1}
 """Shares of a second below which processors, disks and memory had room. One run alone on two processors keeps them busy
 for a share of 0.4 to 0.6, and tasks wait for a processor for 0.2 to 0.5. Eight runs at once keep them busy for 0.95 or
@@ -52,7 +53,7 @@ _ROOMY: Final = 0.75
 were late, some were then late in a second with room.
 """
 _FEWEST_ROOMY: Final = 3
-"""Least number of seconds in which the machine had room. Cold brokers are slow for a second or two in any case."""
+"""Least number of seconds with room for `had_room_in` to be True. Cold brokers are slow for a second or two."""
 _MODEST_PER_S: Final = 10_000
 _MODEST_BYTES_PER_S: Final = 10_000_000
 """Rates of all producers together that any machine and client library carries. Above them records queue in the client.

@@ -327,8 +327,8 @@ def _not_handed(
 
 def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between offset commits that the group coordinator accepted, by the reader's client id. The time
-    from the first attempt to the first of these is a gap, too. So is the time since the last if the newest attempt was
-    not accepted.
+    from the first attempt to the first accepted commit is a gap, too. So is the time since the last accepted commit, if
+    the newest attempt was not accepted.
 
     With a `place`, only commits that contain this partition count. Raises `Unknown` if no reader tried such a commit.
     """

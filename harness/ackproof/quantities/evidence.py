@@ -231,7 +231,8 @@ class Evidence:
         return GroupsFile.load(self.run.groups) if self.run.groups.exists() else None
 
     def _of_readers(self, read: Callable[[str], Sequence[D]]) -> Mapping[str, Sequence[D]]:
-        """Return what `read` returns for each live reader, by reader; readers of whom that is nothing are left out."""
+        """Return the entries that `read` returns for each live reader, by the reader's id. Readers without entries are
+        left out."""
         told = {client.id: read(client.id) for client in self.clients if client.kind == "reader"}
         return {reader: lines for reader, lines in told.items() if lines}
 

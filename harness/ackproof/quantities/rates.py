@@ -1,4 +1,4 @@
-"""Rates, latencies, outcomes and errors: of all attempts, or of those within a window."""
+"""Quantities of clients' requests: rates, latencies, outcomes and errors of all attempts, or of those in a window."""
 
 from __future__ import annotations
 

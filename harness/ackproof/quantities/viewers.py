@@ -135,7 +135,7 @@ def _apart_ns(rounds: Sequence[tuple[int, int, bool]]) -> int:
 
 def _apart_at_most_ns(rounds: Sequence[tuple[int, int, bool]], end: int) -> int:
     """Return the longest time, in ns, without a round in which viewers agreed, from the first round until `end`.
-    Rounds: as for `_apart_ns`."""
+    A round is (requested, answered, True if viewers differed)."""
     longest, since = 0, rounds[0][0]
     for asked, answered, differed in rounds:
         if not differed:

@@ -63,7 +63,7 @@ OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
         "Findings of the audit, one quantity per anomaly class": _FINDINGS,
     }
 )
-"""Heading on the page → quantities below it."""
+"""Quantities by family, under the heading that docs/quantities.md gives to the family."""
 VOCABULARY: Final[Mapping[str, Quantity]] = MappingProxyType(
     {one.key: one for family in OF_FAMILY.values() for one in family}
 )
@@ -130,7 +130,7 @@ def _named(name: str, words: list[str]) -> Quantity:
 
 
 def markdown() -> str:
-    """Return the text of docs/quantities.md."""
+    """Return the text of docs/quantities.md: one table for each family of quantities, and a table of the metrics."""
     lines = [
         "# Quantities",
         "",

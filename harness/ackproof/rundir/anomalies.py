@@ -324,7 +324,7 @@ LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIV
 GROUP_CLASSES: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.GROUP)
 """Classes of consumer groups. Only runs with `workload.groups` count them."""
 CONDITIONAL: Final = frozenset({*LIVENESS, *GROUP_CLASSES})
-"""Classes that not every run counts."""
+"""Classes that only some runs count: liveness classes, and classes of consumer groups."""
 TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
 REPLAYED: Final = (*TRACED, *REMOVED)
 """Classes in which an acknowledged record is not at its acknowledged offset."""

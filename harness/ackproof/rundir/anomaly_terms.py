@@ -95,7 +95,7 @@ class Concern(StrEnum):
 
 
 WHOLE: Final = ("producer", "seq", "offset", "detail")
-"""Columns of most findings."""
+"""Columns that most classes fill in a finding, besides class, topic and partition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class BatchCase(Document):
     reasons: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
     permitted: str = ""
-    """Why the losses in a PASS are allowed."""
+    """Why a PASS allows lost, expired, compacted or deleted records (`VerdictFile.permitted`); '' if it has none."""
     expected: tuple[ExpectationJudged, ...] = ()
     starved: tuple[str, ...] = ()
     """Why the times of this case say nothing about Kafka (the machine was starved); empty if they count."""

@@ -1,4 +1,5 @@
-"""The base class of the JSON documents of a run and a batch: read, written in one step, or read line by line."""
+"""The base class of all JSON documents of a run and a batch, which are replaced in one step; and a reader of files with
+one document a line."""
 
 from __future__ import annotations
 

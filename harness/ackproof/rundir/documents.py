@@ -178,14 +178,15 @@ class GroupCounts(Document):
     group: str
     counts: dict[str, int] = Field(default_factory=dict)
     input: int = 0
-    """Records of its input topics that are there at its isolation level."""
+    """Records of the group's input topics that the final read found at the group's isolation level."""
     delivered: int = 0
-    """Deliveries of records to its members."""
+    """Deliveries of records to the group's members."""
     processed: int = 0
-    """Rows of the ledger with a processing that has an effect, or may have one."""
+    """Deliveries that a member processed, not in a transaction that was aborted."""
     output: int = 0
     accepted: int = 0
-    """Commits per partition that were accepted. `refused`, `unknown`: the others."""
+    """Commits that the coordinator accepted, counted per partition. `refused`: those that it refused. `unknown`: those
+    whose result is not known."""
     refused: int = 0
     unknown: int = 0
     reasons: tuple[str, ...] = ()
@@ -296,7 +297,8 @@ class VerdictFile(Document):
     """Judgements of the classes of consumer groups, group by group."""
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
-    """Sentences on how the logs on disk confirm the final read."""
+    """Sentences of the `agrees` opinions: what an independent witness confirms, such as the logs on disk the final
+    read."""
     calm: QuietSeconds | None = None
     """Load of the machine and the clients; None if it was not observed."""
     expected: tuple[ExpectationJudged, ...] = ()

@@ -120,10 +120,10 @@ class LogDecision(IntEnum):
     is in force. For a record of a transaction the transaction's marker decides."""
 
     IN_FORCE = 0
-    """A plain record, or one of a transaction with a commit marker."""
+    """A record outside of transactions, or of a transaction with a commit marker."""
     ABORTED = 1
     PENDING = 2
-    """One of a transaction without a marker."""
+    """A record of a transaction that has no marker in the log."""
 
 
 class OffsetsRecord(StrEnum):
@@ -203,7 +203,7 @@ class MemberEnd(Document):
     member: int
     pid: int
     started_ns: int
-    """On CLOCK_MONOTONIC."""
+    """Start of its process, in ns on CLOCK_MONOTONIC."""
     status: int
     asked: bool
     killed: bool = False
@@ -281,7 +281,8 @@ class GroupPlan(Document):
     isolation: str
     output: str = ""
     committed_read: bool = False
-    """True if records of its input are there only if the final read at read_committed has them."""
+    """True if the final read at read_committed decides which records the group's input has, because producers use
+    transactions."""
     assignment_epochs: bool = False
     """True if a broker is of Kafka 4.3 or later. Such a broker accepts a commit with an older member epoch for a
     partition that was assigned at or before that epoch."""

@@ -66,13 +66,14 @@ class CaseDir:
     transactions = _PathBelow("ledger/transactions")
     """`client=<id>/part-000000.parquet` of transactional producers: the outcome of each transaction."""
     deliveries = _PathBelow("ledger/deliveries")
-    """`client=<id>/part-000000.parquet` of group members: each record that one received (`rundir.groups`)."""
+    """`client=<id>/part-000000.parquet` of group members: each record that the member received (`rundir.groups`)."""
     commits_ledger = _PathBelow("ledger/commits")
-    """`client=<id>/part-000000.parquet` of group members: each offset that one asked to commit."""
+    """`client=<id>/part-000000.parquet` of group members: each offset that the member asked to commit."""
     membership = _PathBelow("ledger/membership")
     """`client=<id>/part-000000.parquet` of group members: assignments, revocations, losses, positions, resets."""
     shares_ledger = _PathBelow("ledger/shares")
-    """`client=<id>/part-000000.parquet` of share group members: each record that one received (`rundir.shares`)."""
+    """`client=<id>/part-000000.parquet` of share group members: each record that the member received
+    (`rundir.shares`)."""
     second_read = _PathBelow("second-read")
     """Folder with the structure of a run's folder. It has the ledger of a second final reader, which reads again where
     the first one passed over offsets."""

@@ -55,7 +55,7 @@ _RISING: Final = frozenset(
         "processed_ns", "begun_ns", "number", "commit", "log_offset", "decided_at",
     }
 )  # fmt: skip
-"""Columns whose values differ little from row to row: delta encoding halves their size and time."""
+"""Columns whose values differ little from row to row, so that delta encoding halves their size on disk."""
 _GREATEST_GROUP: Final = 1 << 20
 """Maximum number of rows of a row group of `write_table`."""
 
@@ -152,7 +152,8 @@ def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """Return the path of part `number` in a client's folder."""
+    """Return the path of part `number` (from 0) in a client's folder, such as `part-000003.parquet`. It need not
+    exist."""
     return folder / _PART.format(number)
 
 

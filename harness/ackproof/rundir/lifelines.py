@@ -31,7 +31,8 @@ from ackproof.rundir.timeline import (
 Spans: TypeAlias = tuple[tuple[float, float], ...]
 """Intervals (begin, end) in ns since the run's start, ascending; the end is excluded."""
 _NEVER: Final = -(1 << 62)
-"""Time of what did not happen: no run has it, and tests have times before 0."""
+"""Time that stands for an event that did not happen. It is far below every time of a run, and below the negative times
+in tests."""
 ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 

@@ -237,7 +237,8 @@ class PredictedClass(Document):
     """True if the settings of the case alone answer; None: not recorded, as in files of older versions."""
     topics: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    """The partitions (`orders/0`) that the answer is about, instead of their topics' answer; empty: all."""
+    """Partitions such as `orders/0` for which this answer replaces the one of their topics; empty: it is about whole
+    topics."""
 
 
 class PredictedGroupClass(Document):

@@ -39,7 +39,7 @@ class ClientLibrary(NamedTuple):
     """The client library that sent or read the rows of a part. The part's Parquet footer holds these fields."""
 
     name: str
-    """Such as `librdkafka`; `ackproof_simulator` for simulated runs."""
+    """Name of the library, such as `librdkafka`; `ackproof_simulator` for simulated runs."""
     version: str
 
     def metadata(self) -> dict[str, str]:

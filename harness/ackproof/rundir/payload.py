@@ -95,7 +95,8 @@ def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -
 
 
 JSON_FRONT: Final = b'{"ackproof":"'
-"""Beginning of a value that is JSON. The value as above follows in base64, then fields for a service under test."""
+"""Beginning of a value that is a JSON document. A value in the layout of this module follows in base64, then fields for
+a service under test (`wrap`)."""
 
 
 def unwrap(value: bytes | None) -> bytes | None:

@@ -38,10 +38,10 @@ class Removal:
     committed_start: int = 0
     """Log start offset in the final read at read_committed, which starts after the other final read."""
     expired_until_ns: int = NEVER
-    """Time up to which retention may have removed the sent records."""
+    """Latest send time of a record that retention may have removed."""
     expired_why: str = ""
     compacted_until_ns: int = NEVER
-    """Time up to which a sent record can have superseded an earlier record of its key."""
+    """Latest send time of a record that can have superseded an earlier record of its key."""
     compacted_below: int = EVER
     """Offset below which compaction may have removed records: the cleaner skips the active segment, and every
     replica's active segment begins at or below this offset."""

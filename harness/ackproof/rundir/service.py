@@ -15,8 +15,10 @@ from ackproof.rundir.document import Document
 OUTPUT: Final = pa.schema(
     [("producer", pa.int32()), ("seq", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
-"""Columns of the output. A record without an identity that can be read has producer and seq -1. Identities from a sink
-(a command that prints those in the service's store) have partition -1, and the line's number from 0 as offset."""
+"""Schema of a service's output, one row per record. A record without a readable identity has producer and seq -1.
+
+Identities from a sink (a command that prints those in the service's store) have partition -1, and the line's number
+from 0 as offset."""
 
 
 class InstanceEnd(Document):

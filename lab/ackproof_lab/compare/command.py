@@ -1,4 +1,4 @@
-"""`ackproof compare` and `ackproof trend`: batches side by side, and by date."""
+"""The commands `ackproof compare` (several batches) and `ackproof trend` (all batches of a folder, by date)."""
 
 from __future__ import annotations
 

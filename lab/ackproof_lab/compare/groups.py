@@ -1,4 +1,4 @@
-"""The repeats of one case in one batch: their verdicts, their numbers, their settings."""
+"""`Group`: the repeats of one case in one batch, with their verdicts, measured values and settings."""
 
 from __future__ import annotations
 

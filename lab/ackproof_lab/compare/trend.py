@@ -1,4 +1,4 @@
-"""Many batches of one folder in the order of their dates: verdicts, lost records, recovery, throughput."""
+"""The trend of a folder of batches: verdicts, lost records, recovery and throughput of each case, by date."""
 
 from __future__ import annotations
 

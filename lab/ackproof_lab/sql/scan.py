@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 LINES: pa.Schema = pa.schema([("value", pa.string())])
-"""Schema of a text file."""
+"""Schema of a table that is read from text files: one row per line, with its text in the column `value`."""
 _LINES_AT_ONCE = 1 << 12
 _TASK_ROWS = 400_000
 

@@ -1,4 +1,4 @@
-"""What was removed as asked for, beside losses that only look like it: partitions written down by hand."""
+"""Tests of records removed by retention, compaction or deletion of a topic, against losses that look alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ackproof.rundir.payload import Keys
 from ackproof.rundir.removals import EVER, Removal
 
 Record = tuple[int, int]
-"""seq and offset; a record is sent at its seq, in ns, and answered 1 ns later."""
+"""(seq, offset). The record is sent at `seq` ns and answered 1 ns later. Offset -1: unknown."""
 
 
 def produced(records: Sequence[Record], producer: int = 0) -> dict[str, Array]:
@@ -46,7 +46,10 @@ def gone(
     keys: Keys | None = None,
     **removal: Any,
 ) -> dict[str, list[int]]:
-    """Return the seqs that each class explains."""
+    """Return the seqs of `sent` that each class explains, by the name of the class.
+
+    `there`: records of the final read; `live`: of a live reader; `removal`: the fields of `Removal`.
+    """
     rows = Rows(produced(sent), len(sent))
     own = {} if keys is None else {0: keys}
     found = RemovedRecords(Removal("t", 0, **removal), own, rows, reads(there), reads(live))
@@ -100,7 +103,7 @@ def test_an_acknowledgement_without_an_offset(
 
 
 def test_below_a_start_of_which_every_offset_was_seen_nothing_else_expired() -> None:
-    """A live reader had all below the start, of this producer and another, and seq 2 never: it was lost on its way."""
+    """A live reader saw each offset below the log start, without seq 2. So seq 2 was lost and did not expire."""
     sent = [(seq, -1) for seq in range(5)]
     live = [(0, 0), (1, 1), (3, 2), (4, 3)]
     assert gone(sent, [], live, log_start=4, expired_until_ns=99) == {"expired": [0, 1, 3, 4]}
@@ -123,14 +126,14 @@ def test_the_active_segment_is_never_compacted() -> None:
 
 
 def test_compaction_gives_no_offset_to_another_record() -> None:
-    """The only replica came back with an empty disk: what was acknowledged before has later records of its keys."""
+    """The only replica came back empty. Later records of the same keys have the offsets of the older ones."""
     sent = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1), (6, 2), (7, 3), (8, 4), (9, 5)]
     assert gone(sent, sent[4:], keys=TWO, compacted_until_ns=EVER) == {}
     assert gone(sent, sent[8:], keys=TWO, compacted_until_ns=EVER) == {"compacted": [4, 5, 6, 7]}
 
 
 def test_what_a_deleted_topic_held() -> None:
-    """Deleted at 4 and made anew by 8: seq 5 was still taken by the old leader, seq 6 and 7 are of the new topic."""
+    """The topic is deleted at 4 ns and created again before 8 ns. The old leader still took seq 5."""
     sent = [*TEN[:6], (6, 0), (7, 1), (8, 2)]
     assert gone(sent, deleted_ns=4, deleted_until_ns=7) == {"deleted": [0, 1, 2, 3, 4, 5]}
 
@@ -156,13 +159,13 @@ def test_a_transaction_is_not_torn_by_what_expired_until_it_was_read() -> None:
 
 
 TWO = Keys(2)
-"""Records 0, 2, 4 … are of one key, 1, 3, 5 … of another."""
+"""Two keys: even seqs have one key, odd seqs the other."""
 DELETING = Keys(2, 3)
-"""The third record of each key is a tombstone: 4 and 5, 10 and 11."""
+"""Two keys. Every third record of a key is a tombstone: seqs 4 and 5, 10 and 11."""
 
 
 def rows(records: Sequence[tuple[int, int]], outcome: Outcome = Outcome.ACKED, producer: int = 0) -> Rows:
-    """Records as (seq, offset)."""
+    """Return intact rows of one producer, with `records` as (seq, offset) and the same outcome."""
     count = len(records)
     seq, offset = np.array(records, np.int64).reshape(-1, 2).T
     columns: dict[str, Array] = {
@@ -176,7 +179,10 @@ def rows(records: Sequence[tuple[int, int]], outcome: Outcome = Outcome.ACKED, p
 
 
 def superseded(keys: Keys, produced: Sequence[int], final: Sequence[int]) -> list[int]:
-    """Which of these seqs are, each at the offset of its number; `final`: those that are there."""
+    """Return the seqs out of `produced` that a later record supersedes. Each has its seq as its offset.
+
+    `final`: seqs that the final read has.
+    """
     sent = rows([(seq, seq) for seq in produced])
     found = SupersededRecords({0: keys}, sent, rows([(seq, seq) for seq in final])).among(sent)
     return [seq for seq, one in zip(produced, found, strict=True) if one]
@@ -204,7 +210,7 @@ def test_a_value_after_a_tombstone_is_owed() -> None:
 
 
 def test_it_goes_by_offsets_and_not_by_what_was_sent_later() -> None:
-    """What was sent first was written last: it is the value of its key."""
+    """The record sent first was written last, so it is the value of its key."""
     sent = rows([(0, 9), (2, 3)])
     there = SupersededRecords({0: TWO}, sent, rows([(2, 3)]))
     assert there.among(sent).tolist() == [False, True]
@@ -226,7 +232,7 @@ def test_a_tombstone_of_which_nobody_knows_deletes_nothing() -> None:
 
 
 def test_an_acknowledgement_without_an_offset_goes_by_its_seq() -> None:
-    """That of a copy which an idempotent producer sent again."""
+    """An idempotent producer that sends a record again gets no offset. Such a record is compared by its seq."""
     sent = rows([(0, 0), (2, -1), (4, -1)])
     assert SupersededRecords({0: TWO}, sent, rows([])).among(sent).tolist() == [True, True, False]
     assert SupersededRecords({0: DELETING}, sent, rows([])).among(sent).tolist() == [True, True, True]

@@ -1,4 +1,4 @@
-"""Acknowledgements against the ISR of the metadata log: a replica in it that lacked what acks=all had acknowledged."""
+"""Tests of `check_acks_in_isr`: replicas in the controller's ISR that lack records acknowledged with acks=all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _sample(at_ms: int, leader_end: int, follower_end: int | None, epoch: int = 
 
 
 BEHIND = [_sample(5000 + 100 * step, 1000, 400) for step in range(4)]
-"""Node 3 stands at 400 while its leader, node 1, has 1,000 records."""
+"""Samples 100 ms apart, in which the log of follower 3 ends at 400 and that of leader 1 at 1,000."""
 
 
 def _isr(at_ms: int, *isr: int, epoch: int = 0) -> PartitionChanged:
@@ -62,7 +62,8 @@ class _Lifelines:
 
 @pytest.fixture
 def says(facts: Facts, tmp_path: Path) -> Any:
-    """Returns the opinions on these samples, ISRs and acknowledgements."""
+    """Return a function that returns the opinions on a run with these samples, ISRs (`records`) and ledger `rows`.
+    `spans`: lifetimes of every node. `clock_set_s`: by how much the wall clock was set ahead during the run."""
 
     def ask(
         samples: list[Sample] = BEHIND,

@@ -1,4 +1,4 @@
-"""Claims: which verdict follows from what was seen, and that nothing unknown passes for an answer."""
+"""Tests of claims: the verdict that follows from observations, where an unknown observation never counts as one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAILS = ClaimSpec(says="s", fails=SHOWING, condition="only so")
 
 
 def seen(holds: str, fails: str = "") -> list[ClaimShowing]:
-    """`y` seen, `n` seen not to be so, `?` not known."""
+    """Return checks of the sides `holds` and `fails`, one per letter: `y` True, `n` False, `?` unknown (None)."""
     so = {"y": True, "n": False, "?": None}
     return [
         ClaimShowing(
@@ -178,7 +178,7 @@ def test_a_case_that_never_began_answers_no_claim(tmp_path: Path) -> None:
 def test_a_starved_machine_shows_no_time(
     make_run: MakeRun, tmp_path: Path, bound: str, starved: tuple[str, ...], verdict: str
 ) -> None:
-    """The gap of 7 s may have been the machine's: it is Kafka's in part, at most."""
+    """A gap of 7 s that was measured on a starved machine may have been shorter, so it is only an upper bound."""
     claim = f'claims:\n  A: {{says: s, holds: [{{longest_gap(produce): "{bound}"}}]}}'
     run = make_run(expect=claim, attempts=[attempt(0, 1), attempt(1, 8)])
     claims = case_from_json(CaseFile.load(run.case_json).resolved).experiment.claims

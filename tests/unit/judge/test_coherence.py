@@ -1,4 +1,4 @@
-"""One fact, two witnesses: each planted contradiction is named with both sides, and makes the verdict INCONCLUSIVE."""
+"""Tests of coherence of the timeline: each planted contradiction is named with both sides, and gives INCONCLUSIVE."""
 
 from __future__ import annotations
 
@@ -315,7 +315,8 @@ def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
 
 
 def _led(facts: Facts, *seen: tuple[float, int, int]) -> Facts:
-    """The run, whose node 2 ended at 1.1 s and was registered again at 1.3 s. `seen`: second, leader, leader epoch."""
+    """Return the run with these samples of orders/0, (time in s, leader, leader epoch) each. Its node 2 ended at 1.1 s,
+    and registered again at 1.3 s."""
     samples = [
         replace(in_sync("orders", 0), t_ns=round(at * SECOND), leader=leader, leader_epoch=epoch)
         for at, leader, epoch in seen

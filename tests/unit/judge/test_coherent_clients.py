@@ -1,4 +1,4 @@
-"""Coherence of clients, of their transactions, and of scripts: planted contradictions are named."""
+"""Tests of coherence of clients, transactions and scripts: planted contradictions are named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ F0 = Client(id="f0", kind="final", reader=0)
 
 
 def _facts(make_run: MakeRun, **changes: Any) -> Facts:
-    """A run with a row in the ledgers of p0 and, with these changes, of f0."""
+    """Return facts of a run with a ledger row of producer p0 and one of final reader f0. `changes`: of the latter."""
     facts = Facts.read(make_run(attempts=[attempt(0, 0.5)]))
     row = {
         "reader": 0, "phase": 1, "assignment": 0, "read_seq": 0, "topic": "orders", "partition": 0, "offset": 0,
@@ -124,7 +124,7 @@ def test_a_run_that_did_not_go_through_may_lack_clients(make_run: MakeRun) -> No
 def test_a_client_that_a_fault_is_said_to_have_killed(
     make_run: MakeRun, status: int | str, words: str
 ) -> None:
-    """The one fault of this run killed a node: nobody was asked to kill a client."""
+    """The only fault of this run kills a node, and no fault was requested to kill a client."""
     facts = _facts(make_run)
     ended = Event(t_ns=SECOND, wall_ns=0, kind=EventKind.CLIENT_ENDED, client="p0", detail={"status": status})
     killed = P0.model_copy(update={"killed": True})
@@ -143,7 +143,8 @@ WHOLE = TxnRow(0, 0, 0, 0, BEGUN, COMMIT, ENDED)
 
 
 def _said(make_run: MakeRun, *transactions: TxnRow, sent_ns: int = 5) -> list[str]:
-    """What is said of a run with these transactions; number 0 has seq 0 and 1."""
+    """Return the texts of opinions on a run with these transactions. Seqs 0 and 1 are in transaction 0, sent at
+    `sent_ns`."""
     rows = [{**attempt(seq, 0.5), "sent_ns": sent_ns, "txn": 0} for seq in (0, 1)]
     facts = Facts.read(make_run(producers="acks: all, idempotence: true, transaction_size: 2", attempts=rows))
     write_transactions(facts.run.transactions / "client=p0", list(transactions))

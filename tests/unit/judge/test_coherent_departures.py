@@ -1,4 +1,4 @@
-"""Coherence of ends of clients, and of logs on disk: copies of a batch, leader epochs, sums."""
+"""Tests of coherence of the clients' ends, and of the logs on disk: copies of a batch, leader epochs, totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One fact, two witnesses: the ends of logs, rows of the ledgers, and who was to watch."""
+"""Tests of coherence of the final read, the ledgers' rows and the live readers."""
 
 from __future__ import annotations
 
@@ -297,7 +297,8 @@ def test_a_partition_that_acknowledged_nothing(make_run: MakeRun) -> None:
 
 
 def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -> str:
-    """What is said of live readers; `reads`: by tenth of a second what they were handed."""
+    """Return the `not judged` texts on classes that live readers show. `live`: number of live readers; `handed`: their
+    reads in the audit; `reads`: number of reads by tenth of a second."""
     run = make_run(
         audit={"records": {"produced": 100, "acked": 100, "consumed_live": handed, "consumed_final": 100}}
     )

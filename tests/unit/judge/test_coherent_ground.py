@@ -1,4 +1,5 @@
-"""Coherence of the run and its faults: the metadata log, targets of faults, the ground of the case, and its topics."""
+"""Tests of coherence of the metadata log, of the faults' targets, and of backend, nodes, release, duration and topic
+settings with the case."""
 
 from __future__ import annotations
 
@@ -223,7 +224,7 @@ def test_each_node_of_a_rack_or_a_list_was_hit(
 
 @pytest.fixture
 def grounded(facts: Facts) -> Facts:
-    """A run that has all its nodes."""
+    """Facts of a run whose timeline starts every node of the case, controller 101 too."""
     one = event(NodeStarted(pid=9), 0.0, node=101)
     return replace(facts, events=(one, *facts.events), environment={"kafka": DEFAULT})
 

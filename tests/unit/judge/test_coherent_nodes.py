@@ -1,4 +1,4 @@
-"""Coherence of nodes: planted contradictions in scrapes, in answers of brokers, and in commits of readers."""
+"""Tests of coherence of nodes: planted contradictions in scrapes, brokers' answers and readers' offset commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Row = tuple[float, int, dict[str, float]]
 
 
 def scraped(facts: Facts, told: Iterable[Row], *events: tuple[EventDetail, float, int | None]) -> list[str]:
-    """What is said of these scrapes (when, node, values) and events (what, when, node) alone."""
+    """Return the texts of opinions on scrapes (time in s, node, values) in a run with only these `events` (detail, time
+    in s, node)."""
     rows = [
         {
             "t_ns": round(at * SECOND),
@@ -131,7 +132,8 @@ def commit(begun_s: float, done_s: float) -> OffsetCommit:
 
 
 def planted(facts: Facts, told: Iterable[BrokerRound] = (), commits: Iterable[OffsetCommit] = ()) -> Facts:
-    """A run whose experiment asks for both, and whose node 1 was dead from 5 s to 9 s."""
+    """Return a run with these brokers' answers (`told`) and commits of reader r0, both of which its experiment asks
+    for. Its node 1 was down from 5 s to 9 s."""
     facts.run.brokers.write_text(json_lines(told))
     facts.run.commits("r0").parent.mkdir(parents=True, exist_ok=True)
     facts.run.commits("r0").write_text(json_lines(commits))

@@ -1,4 +1,4 @@
-"""One fact, two witnesses: what was sampled of a cluster, beside the timeline, the pulses and the logs."""
+"""Tests of coherence of samples with the timeline, `pulse.jsonl` and the logs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_there_are_no_more_samples_than_looks(facts: Facts) -> None:
 
 @pytest.fixture
 def calm(facts: Facts) -> Facts:
-    """Twenty seconds of load, and no fault."""
+    """Facts of a run with load from 0 s to 21 s and no fault."""
     phases = [one for one in facts.events if one.kind is EventKind.PHASE]
     late = {"heal": 21, "drain": 22, "read": 23, "end": 24}
     moved = [
@@ -223,7 +223,7 @@ def test_a_leader_that_started_anew_may_know_less(facts: Facts) -> None:
 def test_a_leader_whose_high_watermark_falls_contradicts_itself(
     facts: Facts, sealed: bool, later: list[Sample], says: Says
 ) -> None:
-    """Both answers are one leader's only if its leader epoch is still in force afterwards."""
+    """Both answers are known to be from one leader only if a later sample shows the same leader epoch."""
     first = [replace(one, leader_epoch=1) for one in _marks(20, 19)]
     facts = watched(facts, [*first, *(replace(one, t_ns=3 * SECOND) for one in later)])
     if sealed:

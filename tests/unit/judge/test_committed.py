@@ -1,4 +1,5 @@
-"""Committed offsets against what was granted: forgotten, never asked for, and everything that Kafka allows."""
+"""Tests of committed offsets: accepted commits that are missing, offsets that no client committed, and all that Kafka
+allows."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def _log(
 def _file(
     served: int | None, logged: int | None = -1, *, logs: tuple[OffsetsLog, ...] | None = None, **changes: Any
 ) -> CommittedFile:
-    """What the coordinator, node 1, answers, and what the logs of all three nodes have: by default the same."""
+    """Return a `committed.json`. `served`: the offset that the coordinator (node 1) answers for orders/0; None: none.
+    `logged`: the offset in the logs of all three nodes; -1: as `served`. `logs` replaces these logs."""
     logged = served if logged == -1 else logged
     offsets = () if served is None else (("orders", 0, served),)
     answer = GroupOffsets(group=GROUP, partition=0, coordinator=1, isr=(1, 2, 3), offsets=offsets)
@@ -70,7 +72,7 @@ def _file(
 
 
 class _Fault(SimpleNamespace):
-    """A fault as the check sees it."""
+    """Stand-in for a fault, with the attributes that the checks of committed offsets read."""
 
     def drops(self, topic: str) -> bool:
         return topic in self.dropped
@@ -169,7 +171,7 @@ def test_a_wrong_committed_offset_is_a_break(facts: Facts, file: CommittedFile, 
 
 
 LATE = _commit(200, 2000, took_ms=90)
-"""Answered after longer than the library waits before it sends again."""
+"""Commit whose answer took longer than librdkafka waits before it sends a commit again."""
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,8 @@ def _rows(reader: int, phase: ReadPhase, offsets: range) -> list[dict[str, Any]]
 def _restart(
     facts: Facts, offset: int, *, handed: int = 320, log: range = range(1000), **changes: Any
 ) -> list[Opinion]:
-    """Reader r0 was handed the records below `handed`; r1, of the same group, starts at `offset`."""
+    """Return the opinions on a run in which reader r0 got the records below offset `handed`, and r1 of the same group
+    started at the committed offset `offset`. `log`: offsets that the final read has."""
     rows = _rows(0, ReadPhase.LIVE, range(handed)) + _rows(0, ReadPhase.FINAL, log)
     folder = facts.run.consumed / "client=r0"
     folder.mkdir(parents=True)

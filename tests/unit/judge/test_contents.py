@@ -1,4 +1,4 @@
-"""What lies at which offset: the log on disk beside the ledger of the final read, batch by batch."""
+"""Tests that compare the records of a log on disk with the ledger of the final read, batch by batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ records = partial(batch, key=None)
 PLACE = TopicPartition("orders", 0)
 RUN_ID = "ab" * 8
 WHO = [(seq % 2, seq // 2) for seq in range(100)]
-"""Producer and seq at each offset."""
+"""(Producer, seq) of the record at each offset."""
 
 
 def _values(first: int, last: int, run_id: str = RUN_ID) -> list[bytes]:
@@ -42,7 +42,7 @@ def _body(data: bytes) -> bytes:
 
 
 def _log(tmp_path: Path, *data: bytes) -> CaseDir:
-    """A run directory for which node 1 had a log of these batches."""
+    """Return a run directory with the observed log of orders/0 on node 1, which has these batches."""
     folder = tmp_path / "data" / "orders-0"
     folder.mkdir(parents=True)
     (folder / f"{0:020d}.log").write_bytes(b"".join(data))
@@ -58,7 +58,8 @@ def _handed(
     damaged: Sequence[int] = (),
     phase: ReadPhase = ReadPhase.FINAL,
 ) -> CaseDir:
-    """The final reader wrote these down, in this order."""
+    """Write the ledger of a reader that got records at these `offsets` with the identities `who`, in this order, and
+    return the run. `damaged`: offsets whose records are not intact."""
     count = len(offsets)
     folder = run.consumed / f"client={phase}"
     folder.mkdir(parents=True)
@@ -147,7 +148,8 @@ def test_a_damaged_record_that_lies_there_damaged_is_told_from_one_that_does_not
 
 @pytest.mark.parametrize("odd", [0, 1])
 def test_where_the_audits_sum_is_the_logs_the_rows_are_not_read_again(tmp_path: Path, odd: int) -> None:
-    """And where it is not they are, so that what differs is named."""
+    """Equal content sums make the comparison skip the rows. With another sum it reads them, and counts the batches that
+    differ."""
     offsets = np.arange(100)
     producers, seqs = (np.array(column) for column in zip(*WHO, strict=True))
     sum_ = as_int64(content_sum(offsets, producers, seqs, np.ones(100, np.bool_)))
@@ -214,7 +216,7 @@ def test_at_read_committed_the_markers_decide(
 
 
 def test_the_read_at_read_committed_is_compared_by_its_own_offsets(facts: Facts) -> None:
-    """A transaction that hangs ends it before the other read."""
+    """The read at read_committed may end earlier than the other, at a hanging transaction."""
     assert facts.final_read is not None
     (whole,) = facts.final_read.partitions
     rows = [

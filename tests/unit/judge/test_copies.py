@@ -1,4 +1,5 @@
-"""Copies by idempotent producers: in one producer epoch the broker let them in, in another the client sent again."""
+"""Tests of duplicates by idempotent producers: within one producer epoch the broker is to blame, across epochs the
+client."""
 
 from __future__ import annotations
 
@@ -56,7 +57,11 @@ def _batch(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -
 
 @pytest.fixture
 def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
-    """Judges a run of one idempotent producer that has seq 3 at offsets 3 and 13, the batches as given."""
+    """Return a function that judges a run of an idempotent producer, and returns (number of excused copies, verdict).
+
+    By default seq 3 has copies at offsets 3 and 13. `batches`: those on disk; None: no logs. `outcome`, `gave_up_s`: of
+    seq 5. `copied`: the produced row of seq 3. `also`, `read`: further findings, further rows of the final read.
+    """
 
     def judge(
         batches: Sequence[dict[str, Any]] | None,
@@ -209,7 +214,7 @@ def test_what_stands_elsewhere_adds_and_takes_nothing(
 def test_only_the_final_read_of_the_partition_shows_in_which_epochs_the_copies_are(
     judged: Judged, elsewhere: dict[str, Any], verdict: Verdict
 ) -> None:
-    """What a live reader saw there may be gone by now."""
+    """A copy that only a live reader got may have been truncated since."""
     again, said = judged(TWO_EPOCHS, offsets=(3, 5), read=[{**_row(13, 3), **elsewhere}])
     assert (again, said.verdict) == (0, verdict)
 
@@ -221,7 +226,7 @@ def test_only_the_final_read_of_the_partition_shows_in_which_epochs_the_copies_a
 def test_another_producer_id_is_of_what_was_on_its_way_when_the_client_gave_up(
     judged: Judged, sent_s: float, done_s: float, again: int
 ) -> None:
-    """It gave up on seq 5, and told so at 2 s, a second after it did at the latest."""
+    """The producer reported at 2 s that it gave up on seq 5, which it did at most a second earlier."""
     copied = {**attempt(3, done_s), "sent_ns": round(sent_s * SECOND)}
     assert judged(NEW_ID, copied=copied, gave_up_s=2.0)[0] == again
 

@@ -1,4 +1,4 @@
-"""The core alone, without the model, the simulator and the lab: it can be imported, plans, and comes to verdicts."""
+"""Tests of the core without the packages of the model, the simulator and the lab: it imports, plans and judges."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ workload: {{duration: 2s}}
 
 
 def run_alone(program: str) -> str:
-    """Run a program where only the core is installed; what it wrote."""
+    """Run a Python program as if only the core were installed. Return its standard output. Fails if its exit status is
+    not 0."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE + program], capture_output=True, text=True, check=False, timeout=120
     )

@@ -1,4 +1,4 @@
-"""Expectations: impossible demands, demands on two topics, and quantities."""
+"""Tests of expectations: demands that no run can meet, demands on two topics, and measured quantities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ expect:
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    """Writes an experiment file; predictions are kept in a folder of the test's own."""
+    """Return a function that writes an experiment file and returns its path. Predictions are cached in the test's
+    folder."""
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
 
     def write(expect: str, acks: str = "all", idempotence: str = "true") -> Path:
@@ -74,7 +75,7 @@ def test_what_is_possible_or_not_demanded_is_not_complained_of(  # type: ignore[
 def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyped-def]
     experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quick look leaves it open; what `predict` worked out says it, and is at hand then."""
+    """A short search leaves the demand open. Once `predict_case` has cached its full answer, the demand is refused."""
     monkeypatch.setattr(oracle, "QUICK_STATES", 1)
     file = experiment('{lost: "> 0"}')
     file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))
@@ -187,7 +188,7 @@ def test_what_may_be_removed_no_prediction_speaks_of(prediction: Predicted) -> N
 
 
 def test_an_expectation_of_none_is_no_demand(make_run: MakeRun, prediction: Predicted) -> None:
-    """What is unknown, promised and not demanded stands as forbidden."""
+    """An unknown prediction leaves a class forbidden if the settings forbid it and no bound demands a finding."""
     prediction.says(lost=Chance.UNKNOWN)
     said = judge_case(make_run(expect="expect: [{lost: 0}]"))
     assert _of(said, "lost").forbidden is True
@@ -252,7 +253,7 @@ def test_a_run_of_the_model_judges_the_model_and_says_so(make_run: MakeRun, back
 
 
 SENT = [attempt(number, at) for number, at in enumerate((0.5, 1.05, 1.2, 1.3))]
-"""All sent at 0 s: the longest gap is 0.55 s, the longest latency 1.3 s."""
+"""Attempts that were all sent at 0 s. The longest gap between acknowledgements is 0.55 s, the longest latency 1.3 s."""
 
 
 @pytest.mark.parametrize(
@@ -318,6 +319,6 @@ def test_what_takes_time_on_a_starved_machine_is_held_neither_against_kafka_nor_
 
 
 def test_what_is_lacking_elsewhere_does_not_hide_it(make_run: MakeRun) -> None:
-    """A hole in what one expectation needs keeps no loss from being told."""
+    """An expectation that cannot be decided does not hide a forbidden loss."""
     run = make_run(expect="expect:\n  - {lost: 0}\n  - lag: never > 5", attempts=SENT, lost=1)
     assert judge(Facts.read(run)).verdict is Verdict.FAIL

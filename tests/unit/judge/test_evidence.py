@@ -1,4 +1,4 @@
-"""What a verdict needs before it may be said: each edge of it, on run directories made by hand."""
+"""Tests of the evidence that a verdict requires, at each of its limits, on run directories made by hand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def passes(run: CaseDir) -> None:
 
 
 def lacks(run: CaseDir, *said: str) -> VerdictFile:
-    """INCONCLUSIVE for these reasons and no other; what was counted and is forbidden stands behind them."""
+    """Assert INCONCLUSIVE for these reasons only, in order, before any undecided broken promise; return the verdict."""
     verdict = judge_case(run)
     assert verdict.verdict is Verdict.INCONCLUSIVE
     undecided = [reason.startswith("forbidden, and not decided") for reason in verdict.reasons]
@@ -145,7 +145,7 @@ def test_acks_are_owed_before_the_first_fault_and_after_the_last_healing(
 
 
 def test_a_fault_that_names_a_coordinator_needs_acks_on_all_that_is_written_to(make_run: MakeRun) -> None:
-    """Its log is no topic of the experiment."""
+    """The partition of the coordinator belongs to no topic of the experiment, so all written partitions count."""
     experiment = TWO_PARTITIONS.replace("TARGET", "leader(__transaction_state/0)").replace(
         "{topics: [orders]}", "{topics: [orders], idempotence: true, transaction_size: 10}"
     )
@@ -172,7 +172,7 @@ def test_a_run_without_series(make_run: MakeRun) -> None:
 def test_in_the_bin_of_the_fault_the_ledger_tells(
     make_run: MakeRun, change: dict[str, Any], good: bool | None
 ) -> None:
-    """Acks at 1.0 s less 1 ms and 1.3 s and 1 ms, in bins that the fault and its healing divide."""
+    """Acknowledgements 1 ms before the fault and 1 ms after its healing, in the same bins of 100 ms as these."""
     events = [*life(1, 1.05, 1.35), END]
     run = make_run(
         events=events,
@@ -365,7 +365,7 @@ def test_what_was_written_in_transactions_is_read_at_read_committed_too(
 
 
 def _closed_early(run: CaseDir, unread: int) -> CaseDir:
-    """As an acks=0 producer says when it closes, before the end of the run."""
+    """Add the note of an acks=0 producer that closed while brokers had not read `unread` bytes. Return the run."""
     lines = run.timeline.read_text("utf-8").splitlines(keepends=True)
     note = json.loads(lines[-1]) | {"kind": "note", "detail": {"unread_bytes": unread, "producer": 0}}
     run.timeline.write_text("".join([*lines[:-1], json.dumps(note) + "\n", lines[-1]]), "utf-8")
@@ -392,7 +392,7 @@ def test_a_producer_that_closed_early_and_lost_nothing_is_no_lack(make_run: Make
 def test_what_nobody_looked_for_is_not_forbidden_by_the_settings_alone(
     make_run: MakeRun, prediction: Predicted, explored: bool, verdict: Verdict
 ) -> None:
-    """A search that found no way to a loss leaves it to the settings; a log that rotted leaves it open."""
+    """If a search found no way to a loss, the settings decide. If a rule left it unknown, the loss stays open."""
     rot = PredictedClass(
         anomaly="lost", chance=Chance.UNKNOWN, why="truncate_segment took", explored=explored
     )

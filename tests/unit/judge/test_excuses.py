@@ -1,4 +1,5 @@
-"""Findings that a client library or a setting explains are allowed by evidence of their own; all others are FAIL."""
+"""Tests of excuses: a finding that a client library or a setting explains is allowed with evidence, any other is
+FAIL."""
 
 from __future__ import annotations
 
@@ -37,13 +38,18 @@ Judged = Callable[..., tuple[VerdictFile, ClassJudgement]]
 
 
 def batch(first: int, last: int, **fields: int) -> dict[str, Any]:
-    """A batch of one replica's log; of producer id 7 in epoch 0 unless told otherwise."""
+    """Return a row of `replicas.BATCHES` with offsets `first` to `last`, of producer id 7 in epoch 0. `fields` replace
+    its values."""
     return {**_batch(first, last, 7, 0), **fields}
 
 
 @pytest.fixture
 def judged(make_run: MakeRun) -> Judged:
-    """Judges a run with one finding about seq 3, whose attempt took `lasted_s`; it stands at these offsets."""
+    """Return a function that judges a run with one finding about seq 3, and returns the verdict and the class's ruling.
+
+    `batches`: those on disk. `lasted_s`: duration of the attempt. `offsets`: where the final read has seq 3. `epochs`:
+    sampled leader epochs. `jumped`: node that fault 2 hit; None: fault 2 did not happen.
+    """
 
     def judge(
         batches: Sequence[dict[str, Any]],

@@ -1,4 +1,4 @@
-"""The final read: markers, resets of live readers, and losses that nobody appended."""
+"""Tests of the final read's flaws, resets of live readers, and losses that were acknowledged without an offset."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def opinions(
     held: int = 10,
     log_end: int = 20,
 ) -> list[Opinion]:
-    """`batches`: node, first and last offset, whether a marker. Nodes 1 and 2 are in sync.
+    """Return the opinions on a final read with flaws at the offsets `places` of t/0. Nodes 1 and 2 are in sync.
 
-    `read`: offsets of the final read. `held`: records in each batch. `log_end`: of node 2.
+    `batches`: (node, first offset, last offset, True for a marker). `seen`: whether logs were read. `read`: offsets of
+    the final read. `held`: number of records in each batch. `log_end`: of node 2.
     """
     names = ("node", "first_offset", "last_offset", "control")
     columns: dict[str, Any] = dict(zip(names, map(list, zip(*batches, strict=True)), strict=True))

@@ -1,4 +1,4 @@
-"""Consumer groups: missing evidence, witnesses, coherence, liveness and expectations."""
+"""Tests of consumer groups: missing evidence, witnesses of offsets, coherence, liveness and expectations."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_offset_that_no_member_asked_for_is_a_finding(tmp_path: Path) -> None
 
 
 def test_a_commit_of_nobody_is_a_finding_even_of_an_offset_that_a_member_asked_for(tmp_path: Path) -> None:
-    """Someone sets an offset back to an earlier commit: OffsetFetch and the logs agree."""
+    """OffsetFetch and the logs agree on an offset that somebody else set back to that of an earlier commit."""
     planted = planted_group()
     planted.committed[1] = 50
     planted.log_record(planted.log_end, "commit", topic=TOPIC, partition=1, offset=50)

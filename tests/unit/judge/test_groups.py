@@ -1,4 +1,4 @@
-"""Consumer groups: each promise attacked by a planted run, and what explains findings."""
+"""Tests of consumer groups: the promise about each class, and the facts of a run that explain findings."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ STRICT: dict[str, dict[str, Any]] = {
     Anomaly.ZOMBIE_COMMIT: {},
     Anomaly.TWO_OWNERS: {},
 }
-"""For each class a configuration that forbids it in a quiet run."""
+"""By class, changes of the run's configuration under which the class is forbidden in a run without faults."""
 CAUSES: dict[str, dict[str, Any]] = {
     "command": {"faults": (fault("command", unpredictable="the effect of a command is unknown"),)},
     "operator": {"faults": (RESET,)},
@@ -162,7 +162,7 @@ EXPECTED: dict[str, dict[str, Chance]] = {
     Anomaly.ZOMBIE_COMMIT: {},
     Anomaly.TWO_OWNERS: {},
 }
-"""What each cause makes of a class that is forbidden else."""
+"""By class and cause (`CAUSES`), the ruling in place of "forbidden". Causes that are not listed change nothing."""
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -213,7 +213,7 @@ def test_an_offset_that_went_back_in_the_log_is_forbidden_whoever_led(tmp_path: 
 def test_a_coordinator_that_was_deposed_later_knew_the_commit(
     tmp_path: Path, moved_ms: int, chance: Chance
 ) -> None:
-    """A member is told 27 behind the commit of 30, which was answered 36 ms after the first delivery."""
+    """The coordinator answers a member 27 after it accepted a commit of 30, 36 ms after the first delivery."""
     planted = planted_group()
     planted.plant_regressed_position(0, 2)
     log = leaders(*MOVED, at_ms=WALL_MS + START // MS + moved_ms)
@@ -231,7 +231,8 @@ def test_a_last_answer_below_what_every_coordinator_knew(tmp_path: Path, offset:
 
 
 def _plant_late_copy(planted: PlantedGroups, *, unanswered: bool) -> None:
-    """The commit of batch 1 of orders/0 is in the log again behind that of batch 2; or only there, and unanswered."""
+    """Plant a second copy of the commit of batch 1 of orders/0 in the log, after the commit of batch 2. `unanswered`:
+    the copy is the only one, and the commit has no answer."""
     row = planted.commits.row(1)
     (early,) = planted.log.find(member=row["member"], number=row["number"])
     (late,) = planted.log.find(
@@ -269,7 +270,7 @@ def test_a_commit_without_a_generation_is_no_members(
 
 
 def test_a_commit_without_a_generation_may_lower_the_offset(tmp_path: Path) -> None:
-    """It is accepted while the group has no members."""
+    """The coordinator accepts a commit without a generation while the group has no members."""
     planted = planted_group()
     planted.plant_regressed_log(0, 2)
     planted.commits.extra[-1]["generation"] = planted.commits.extra[-1]["generation_after"] = -1

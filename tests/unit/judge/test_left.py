@@ -1,4 +1,4 @@
-"""Replicas that left the ISR, and logs that a fault took from."""
+"""Tests of replicas that left the ISR, and of losses where a fault damaged a log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ Left = Callable[..., VerdictFile]
 
 @pytest.fixture
 def left(make_run: Callable[..., CaseDir], tmp_path: Path) -> Left:
-    """Judges a run in which `node` left the ISR when the high watermark was 60, and whose log this is."""
+    """Return a function that judges a run in which `node` left the ISR at high watermark 60. `log`: its batches at the
+    end, from offset `base` on; the other nodes have offsets 0 to 99. `replicas`: assigned nodes after it left."""
 
     def judged(
         *log: bytes,
@@ -104,7 +105,7 @@ def test_but_of_what_it_still_has(left: Left) -> None:
 
 
 def test_not_where_a_fault_was_at_its_disk(left: Left) -> None:
-    """The run's fault is aimed at node 2."""
+    """The fault of the run, which empties a disk, is aimed at node 2."""
     assert _odd(left(FIRST, node=2, fault="empty_disk: {target: leader(orders/0)}")) == []
 
 
@@ -167,7 +168,7 @@ def test_a_loss_where_a_log_rotted_is_permitted_if_it_is_possible_and_traced(
     sound: int,
     expected: Verdict,
 ) -> None:
-    """`sound`: how many are lost on the partition that did not rot."""
+    """Two records are lost on orders/0, whose log a fault damaged. `sound`: number of losses on orders/1."""
     prediction.says(lost=Chance.IMPOSSIBLE)
     apart = PredictedClass(anomaly="lost", chance=chance, why="as planted there", partitions=("orders/0",))
     prediction.file = prediction.file.model_copy(update={"classes": (*prediction.file.classes, apart)})
@@ -191,7 +192,7 @@ def test_a_loss_where_a_log_rotted_is_permitted_if_it_is_possible_and_traced(
 def test_one_partition_of_which_nothing_can_be_said_leaves_the_class_open(
     make_run: MakeRun, prediction: Predicted, replay: Replayed, first: Chance
 ) -> None:
-    """Whichever is told first."""
+    """The class is undecided, whichever of the two partitions the prediction names first."""
     prediction.says(lost=Chance.IMPOSSIBLE)
     chances = sorted((Chance.POSSIBLE, Chance.UNKNOWN), key=lambda chance: chance is not first)
     apart = [

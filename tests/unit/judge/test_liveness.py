@@ -1,4 +1,4 @@
-"""Classes of liveness: when what does not recover is forbidden, and what excuses it."""
+"""Tests of liveness classes: when a client or partition that does not recover is forbidden, and its excuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions and explanations in a verdict."""
+"""Tests of how predictions of the model, and its explanations of losses, decide a verdict."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_what_is_unknown_and_demanded_is_not_forbidden(make_run: MakeRun, predic
 
 
 def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: MakeRun) -> None:
-    """Nothing is said of the class; or by the settings' own rule alone. All else is a prediction."""
+    """The settings rule if the file predicts nothing of the class, or predicts it by the settings' own rule."""
     run = make_run(producers="acks: all", min_insync=2)
     promises = Promises.from_experiment(
         case_from_json(CaseFile.load(run.case_json).resolved).planned, "orders"
@@ -383,7 +383,7 @@ faults:
 def test_what_is_unknown_on_one_topic_is_open_only_if_it_was_seen_there(
     make_run: MakeRun, prediction: Predicted, topic: str, said: Verdict
 ) -> None:
-    """A topic that is deleted on purpose loses what it held; that says nothing of another one's prediction."""
+    """A finding on a topic that a fault deletes leaves the unknown prediction for another topic without effect."""
     unknown = PredictedClass(anomaly="lost", chance=Chance.UNKNOWN, why="as planted", topics=("orders",))
     prediction.file = PredictionFile(classes=(unknown,), observed=True)
     numbers = {"partition": 0, "producer": 0, "offset": 3, "seq": 3}

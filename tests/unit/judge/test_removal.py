@@ -1,4 +1,4 @@
-"""What retention deletes is not lost; what no setting explains is."""
+"""Tests of removals: a record that retention deletes is not lost, and one that no setting explains is."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ Judged = Callable[..., VerdictFile]
 
 @pytest.fixture
 def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
-    """Judges a run whose log of 60 records begins at offset `start`, and of which the records at `lost` are gone.
+    """Return a function that judges a run whose log of 60 records begins at offset `start`, and whose records at the
+    offsets `lost` are missing.
 
-    They were sent at 0 s, one (`late`) at 1 s, and the run ended after some 1.5 s. `short`: broker 2 has fewer bytes.
+    All records were sent at 0 s, except seq `late` at 1 s; the run ended after about 1.5 s. `config`: further topic
+    settings. `logs`: whether logs on disk were read. `short`: the log of broker 2 has fewer bytes.
     """
 
     def judge(
@@ -185,7 +187,8 @@ def _faulty(case: Case, *faults: FaultSpec, **topic: str) -> Case:
 
 
 def _life(facts: Facts, asked: float, over: float | None, *nodes: int) -> Facts:
-    """With one fault, number 1, at work in this time; the run ends at 100 s."""
+    """Return the run with one fault, number 1, which was active on these nodes from `asked` to `over` (seconds; None:
+    to the end). The run ends at 100 s."""
     life = FaultLife(round(asked * SECOND), "", nodes, over=None if over is None else round(over * SECOND))
     end = (facts.events[-1].model_copy(update={"t_ns": 100 * SECOND}),)
     changed = replace(facts, events=end)
@@ -277,7 +280,7 @@ def test_policies_that_change(facts: Facts) -> None:
 
 
 def test_a_policy_of_the_file_that_is_taken_away(facts: Facts) -> None:
-    """What stands in the file is not in force while a fault says otherwise."""
+    """The experiment file's policy is not in force once a fault has set another."""
     change = SetConfig.model_construct(
         number=1,
         trigger=ChainTrigger(0),

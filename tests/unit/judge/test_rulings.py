@@ -1,4 +1,5 @@
-"""What each configuration forbids, and what is said of it; topics of one case that promise different things."""
+"""Tests of rulings: the classes that each configuration forbids, with their reasons; and topics of one case with
+different promises."""
 
 from __future__ import annotations
 
@@ -156,7 +157,7 @@ def test_audits_of_older_versions_count_as_lost_what_went_with_a_topic(make_run:
 
 
 def test_more_replicas_than_there_are_cannot_be_in_sync(make_run: MakeRun) -> None:
-    """Kafka takes min(min.insync.replicas, replication factor)."""
+    """Kafka requires min(min.insync.replicas, replication factor) in-sync replicas."""
     experiment = STRONG_AND_WEAK.replace("strong: {", "strong: {replication_factor: 1, ")
     run = make_run(experiment=experiment, acked_bins=ACKED, lost=1, findings=[finding("lost", "strong")])
     assert judge_case(run).verdict is Verdict.PASS

@@ -1,4 +1,5 @@
-"""A service under test: what it dropped, doubled or swallowed, with exact counts, and what its level leaves open."""
+"""Tests of a service under test: exact counts of the records that it dropped, doubled or lost to an ignored error, and
+what its level leaves open."""
 
 from __future__ import annotations
 
@@ -34,14 +35,15 @@ workload:
 faults: [{faults}]
 """
 RECORDS = 1000
-"""Records of each input partition. The seq is the offset; the producer is the partition."""
+"""Number of records in each input partition. A record's seq is its offset, and its producer the partition number."""
 EVERY = [(place, seq) for place in (0, 1) for seq in range(RECORDS)]
 NOW = 1_000_000
 OWNERS = "service: whether two instances owned one partition at a time"
 
 
 class Run:
-    """A run with a service, made by hand."""
+    """Run directory of a service under test, made by hand. `counts`, `loss`: counts of the audit and predicted loss of
+    the input topic, which tests may set."""
 
     def __init__(
         self,
@@ -103,7 +105,9 @@ class Run:
         problem: str = "",
         **end: Any,
     ) -> list[Opinion]:
-        """Return the opinions on an output of identities. `lines`: of the only instance."""
+        """Return the opinions on the service. `output`: (producer, seq) of each output record. `committed`: offset in
+        both input partitions; None: nothing was committed. `lines`: events of the only instance. `end`: fields of its
+        `InstanceEnd`."""
         rows = [(producer, seq, 0, offset) for offset, (producer, seq) in enumerate(output)]
         columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(OUTPUT.types)]
         self.run.observed.mkdir(exist_ok=True)
@@ -136,7 +140,8 @@ def texts(opinions: Iterable[Opinion], says: Says) -> list[str]:
 def told(
     records: Iterable[tuple[int, int]], *, sent: bool = True, acks: str = "all"
 ) -> list[dict[str, object]]:
-    """What an instance tells that processes these records. Output offsets are counted from 0."""
+    """Return the events of an instance that processes these (partition, offset) records. `sent`: include its sends,
+    whose output offsets count from 0. `acks`: the acks that it reports."""
     own = list(records)
     at = [{"topic": "orders", "p": place, "o": seq} for place, seq in own]
     lines: list[dict[str, object]] = [{"e": "started", "client": "x", "acks": acks}]
@@ -160,7 +165,7 @@ def test_a_service_that_copies_all_is_confirmed(tmp_path: Path) -> None:
 
 
 def test_dropped_records_are_counted_at_level_0(tmp_path: Path) -> None:
-    """32 records that the group committed past and that are nowhere: a swallowed exception."""
+    """The output lacks 32 records below the committed offset, as after an exception that the service ignored."""
     kept = [one for n, one in enumerate(EVERY) if n % 60 != 13 or n >= 32 * 60]
     (text,) = texts(Run(tmp_path).judge(kept), Says.BREAKS)
     assert text.startswith(
@@ -203,7 +208,7 @@ def test_what_kafka_may_have_lost_is_no_drop(tmp_path: Path) -> None:
 
 
 def test_levels_say_how_records_were_dropped(tmp_path: Path) -> None:
-    """Level 3: an error that was swallowed, and one record that was never handed over."""
+    """At level 3 the events show four sends whose error was ignored, and one record that was never delivered."""
     run = Run(tmp_path, level=3)
     lines = told(EVERY[:-1])
     for line in lines:
@@ -223,7 +228,7 @@ def test_levels_say_how_records_were_dropped(tmp_path: Path) -> None:
 
 
 def test_acknowledged_records_that_the_output_lacks_are_counted(tmp_path: Path) -> None:
-    """Told with acks=all they are forbidden; with other acks nobody promised them."""
+    """The missing records break a promise if the service reports acks=all. With other acks they stay open."""
     run = Run(tmp_path, level=3)
     opinions = run.judge(EVERY[:-2], lines=told(EVERY))
     assert any("2 records of its output were acknowledged" in text for text in texts(opinions, Says.BREAKS))
@@ -259,7 +264,7 @@ def test_a_wrong_identity_is_said(tmp_path: Path) -> None:
 
 
 def test_a_granted_commit_that_the_group_does_not_have_stays_open(tmp_path: Path) -> None:
-    """Not where a later commit has no answer: it may have been applied."""
+    """A later commit without an answer may have been applied, so it silences the opinion."""
     granted = told(EVERY, sent=False)
     granted[-3]["os"] = [["orders", 0, RECORDS + 5]]
     opinions = Run(tmp_path, level=2).judge(EVERY, lines=granted)

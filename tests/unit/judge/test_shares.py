@@ -1,4 +1,4 @@
-"""Counts of share groups: planted ledgers, and a second implementation that goes row by row."""
+"""Tests of the counts of share groups, with planted ledgers and a second implementation that goes row by row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Row = dict[str, object]
 def row(
     offset: int, ack: str, result: int = OK, *, count: int = 1, acquired: int = 0, answered: int = 10
 ) -> Row:
-    """One delivery of partition 0."""
+    """Return a ledger row (schema `SHARES`) for one delivery of a record of orders/0. Times in ns."""
     return {
         "group": "jobs",
         "member": 0,
@@ -99,7 +99,8 @@ def test_a_record_that_was_delivered_after_its_accept() -> None:
 
 
 def test_the_order_is_that_of_the_broker() -> None:
-    """A poll that began before the answer, a refused or unanswered accept, and a late accept are no finding."""
+    """A delivery that may have been acquired before the answer, or that follows a refused or unanswered accept, is no
+    finding."""
     first = row(0, "accept", answered=10)
     late = row(0, "accept", count=2, acquired=9, answered=20)
     assert count([first, late], 1).redelivered == ()
@@ -114,7 +115,7 @@ def test_a_record_that_is_not_there_is_none_of_the_counts() -> None:
 
 
 def slow(rows: list[Row], there: set[tuple[TopicPartition, int]], limit: int) -> tuple[object, ...]:
-    """Count as the definitions say, one record after the other."""
+    """Return the counts of `ShareCounts` as a tuple, computed record by record as its fields are defined."""
     accepted = rejected = limited = 0
     undelivered, vanished, redelivered = [], [], []
     for one in there:
@@ -168,7 +169,7 @@ def test_the_slow_count_agrees(seed: int) -> None:
 
 
 def test_lines_of_a_member_become_its_ledger(tmp_path: Path) -> None:
-    """An answer belongs to the oldest acknowledgement of its record; a torn line is left out."""
+    """An answer belongs to the oldest unanswered acknowledgement of its record. An incomplete line is left out."""
     run = CaseDir(tmp_path)
     folder = run.clients / "h0"
     folder.mkdir(parents=True)
@@ -221,7 +222,7 @@ def test_lines_of_a_member_become_its_ledger(tmp_path: Path) -> None:
 def test_records_of_aborted_transactions_are_not_there(
     tmp_path: Path, size: int | None, expected: int
 ) -> None:
-    """The final read at read_uncommitted has three records, that at read_committed two."""
+    """The final read at read_uncommitted has three records, and the one at read_committed has two."""
     run = PlantedGroups(records=3, partitions=1, members=1, transactional=True).write(tmp_path / "run")
     for path in run.consumed.glob("*/*.parquet"):
         rows = pq.read_table(path, partitioning=None)

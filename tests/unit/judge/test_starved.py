@@ -1,4 +1,4 @@
-"""A starved run is told from one in health by what was sent, how fast it was acknowledged, and who stood still."""
+"""Tests of `judge.starved`: the send rate, acknowledgement times and delays by which a machine counts as too busy."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ def _events(*told: Told) -> tuple[Event, ...]:
 
 @pytest.fixture
 def run(facts: Facts) -> Run:
-    """A run of twenty seconds of load, with a fault from 10 s to 11 s, at an asked rate of 1,000 records a second.
+    """Return a function that returns a run of 20 s of load at a requested rate of 1,000 records per second, with a
+    fault from 10 s to 11 s.
 
-    `rows`: (second, p50 in ms) of the series. `pulses`: what differs in all of them, or in one by its second.
-    `producer`: other settings of the producers.
+    `rows`: (second, p50 in ms) of the series. `pulses`: fields that differ in all pulses; `odd`: in single ones, by
+    second. `sent`: records sent per second. `told`: events. `producer`: other settings of the producers.
     """
 
     def made(
@@ -270,7 +271,7 @@ def test_a_hole_of_the_sampler_is_a_lack(run: Run, dead: range, hole: str | None
 
 @pytest.mark.parametrize(("sent", "lacks"), [(100, False), (101, True)])
 def test_what_was_handed_over_is_in_the_ledgers(facts: Facts, sent: int, lacks: bool) -> None:
-    """The audit of the run counted 100; the last look knows of all."""
+    """The audit of the run counted 100 records, and the last pulse has the number that producers sent."""
     looks = (Pulse(t_ns=t_ns, late_ms=0, looks=1, sent=told, acked=0) for t_ns, told in ((1, 7), (2, sent)))
     facts.run.pulse.write_text("".join(f"{one.model_dump_json()}\n" for one in looks))
     told = "101 records were handed to the producers' libraries, and their ledgers have 100"

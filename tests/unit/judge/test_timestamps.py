@@ -1,4 +1,5 @@
-"""Timestamps that records may have: by settings, faults and clocks; and runs of which nothing is said."""
+"""Tests of the timestamps that records may have under given settings, faults and clocks, and of runs without such
+rules."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def _case(case: Case, *faults: FaultSpec, topic: dict[str, str], cluster: dict[s
 
 @pytest.fixture
 def rule(facts: Facts) -> Callable[..., Any]:
-    """Returns the rule of orders/0 of a run of 30 s: (sent from, appended), and how unsure it is; None without one."""
+    """Return a function that returns the rule for orders/0 of a run of 30 s: (`sent_from_ns`, `appended_ms`), with
+    `exact` False also `unsure_ns`; None if there is no rule. `moved_s`: by how much the machine's clock was set."""
 
     def ask(
         *faults: FaultSpec,

@@ -1,4 +1,4 @@
-"""A file of ours that cannot be parsed: INCONCLUSIVE with its name, whatever kind of file it is."""
+"""Tests that a file of the run that cannot be parsed makes the verdict INCONCLUSIVE, with the file's name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import MakeRun, decided
 
 
 def _run(make_run: MakeRun) -> Path:
-    """With one of every file."""
+    """Return the path of a run that also has a metadata log, replicas' logs, their batches and a pulse."""
     run = make_run()
     write_metadata(run.metadata_log, [decided(1)])
     ReplicasFile().save(run.replicas)

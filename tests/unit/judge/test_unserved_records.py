@@ -1,4 +1,5 @@
-"""Logs on disk that show what brokers no longer serve, or wrote damaged; and what others may have done to them."""
+"""Tests of logs on disk with records that brokers do not serve, or with damaged batches, and of other possible
+causes."""
 
 from __future__ import annotations
 
@@ -39,10 +40,11 @@ Judged = Callable[..., VerdictFile]
 
 @pytest.fixture
 def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
-    """Judges a run with three replicas of 100 records in two batches, each a log or its base offset and a log.
+    """Return a function that judges a run of 100 records with these `logs` of its replicas, each as bytes or as (base
+    offset, bytes).
 
-    `start`: from where brokers serve them. `clock_set_s`: by so much the machine's clock was set before the end.
-    `appended`: the topic has LogAppendTime, and the run lasted so long.
+    `start`: offset from which brokers serve records. `clock_set_s`: by how much the machine's clock was set ahead
+    before the end. `isr`: whether the ISR was sampled. `appended`: allowed append times in ms, for LogAppendTime.
     """
 
     def judge(
@@ -82,7 +84,8 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
 
 
 def _set_clock(run: CaseDir, ahead_ns: int) -> None:
-    """Write when the run began by the wall clock, and set that ahead before the last event."""
+    """Write the wall-clock times of the run. The last event has a time that is `ahead_ns` later, as if the clock had
+    been set."""
     lines = [json.loads(line) for line in run.timeline.read_text().splitlines()]
     began_ns = 1_700_000_000_000_000_000
     for line in lines:

@@ -1,4 +1,4 @@
-"""The order of docs/architecture.md (The verdict), one test per step, on run directories made by hand."""
+"""Tests of the verdict, one for each rule of docs/architecture.md (The verdict), on run directories made by hand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_classes_of_transactions_are_impossible_without_any(
 
 
 def _torn(make_run: MakeRun, fault: str, *, lost: bool) -> tuple[VerdictFile, ClassJudgement]:
-    """A run with a torn transaction, whose named record is lost or not."""
+    """Judge a run with a torn transaction. Return the verdict and the ruling on the class. `lost`: whether the record
+    that the finding names is lost too."""
     experiment = f"""
         name: t
         topics: {{orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: 2}}}}}}
@@ -319,7 +320,7 @@ def test_a_step_that_its_own_record_shows_proves_itself_in_a_whole_log(
 
 
 def test_every_check_that_there_is_is_asked_once() -> None:
-    """One that nobody asks would be missed by nobody: its own tests may call it themselves."""
+    """A check that the verdict never calls would go unnoticed, because its own tests call it directly."""
     modules = [
         import_module(f"{room.__name__}.{found.name}")
         for room in (checks, coherence)

@@ -1,4 +1,4 @@
-"""The windows of a soak beside the audit of the whole: what both found, what one of them found, what was deleted."""
+"""Tests of a soak's windows compared with the audit of the whole run: common findings, single ones, deleted windows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def lost(seq: int, offset: int | None = None) -> dict[str, Any]:
 
 @pytest.fixture
 def judged(make_run: Callable[..., CaseDir]) -> Callable[..., VerdictFile]:
-    """Judges a soak of three windows. `found`: findings by window; `whole`: those of the audit of everything."""
+    """Return a function that judges a soak of three windows. `found`: findings by window; `whole`: findings of the
+    audit of the whole run. `changes`: `window_1`, `told_1`: other fields of the window's file or event; `gone`: windows
+    without a file."""
 
     def judge(found: dict[int, Rows], whole: Rows = (), **changes: Any) -> VerdictFile:
         rows = list(whole)
@@ -108,7 +110,7 @@ def test_what_windows_alone_found_carries_no_verdict(judged: Callable[..., Verdi
 
 
 def test_a_loss_after_its_window_is_a_loss(judged: Callable[..., VerdictFile]) -> None:
-    """It was there when its window was read: the audit of the whole alone can tell."""
+    """The record was present when its window was read, so only the audit of the whole run finds the loss."""
     verdict = judged({}, [lost(50)])
     assert verdict.verdict is Verdict.FAIL
     assert any("1 acknowledged record that no window did" in one for one in verdict.not_judged)
@@ -188,7 +190,7 @@ def test_windows_that_are_not_whole(
 def test_the_verdict_says_of_what_it_cannot_speak(
     judged: Callable[..., VerdictFile], gone: int, reasons: tuple[str, ...]
 ) -> None:
-    """Of deleted windows; that their records are not in the log is no reason for anything."""
+    """The verdict does not cover deleted windows. That their records are missing in the log is no reason against it."""
     (one,) = WHOLE.partitions
     final = WHOLE.model_copy(update={"partitions": (one.model_copy(update={"start": 40, "records": 60}),)})
     sums = RecordCounts(produced=100, acked=100)

@@ -1,4 +1,4 @@
-"""The logs on disk beside the final read: what they confirm, what they put in doubt, what they prove."""
+"""Tests of the logs on disk compared with the final read: what they confirm, put in doubt, or prove."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ def _read(records: int = 100, end: int = 100, **other: object) -> FinalReadFile:
 
 @pytest.fixture
 def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
-    """Judges a healthy run whose replicas have these logs. `isr`: as it was seen last.
-
-    `torn`: the node whose log has bytes that are no batch, and a further segment behind them.
-    """
+    """Return a function that judges a healthy run with these `logs`: bytes, (base offset, bytes), or None for no log.
+    `isr`: as last sampled. `consumed`: rows of the final reader. `unread`: no final read. `later`: a newer sample lacks
+    the ISR. `beside`: log of another partition. `torn`: node whose log has bytes that form no batch, then a segment."""
 
     def judge(
         *logs: bytes | tuple[int, bytes] | None,
@@ -388,7 +387,7 @@ ROT = "truncate_segment: {target: follower(orders/0)}"
 def test_what_a_fault_took_from_a_log_is_not_held_against_kafka(
     judged: Judged, fault: str, logs: tuple[bytes, ...], verdict: Verdict, words: str
 ) -> None:
-    """It was aimed at node 2. What is wrong with another node's log, or another partition's, is Kafka's."""
+    """The fault was aimed at node 2. Damage to the log of another node or partition counts against Kafka."""
     said = judged(*logs, fault=fault)
     assert said.verdict is verdict, said.reasons
     assert any(words in reason for reason in said.reasons), said.reasons

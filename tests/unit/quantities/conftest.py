@@ -1,4 +1,4 @@
-"""Run directories with known answers: what the tests plant, and nothing else."""
+"""Helpers that write run directories with planted rows, events and samples only, so that each quantity is known."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attempt(
     offset: int = 0,
     error: int = 0,
 ) -> dict[str, Any]:
-    """A row of the produced ledger; `done_s` below 0: it was never told."""
+    """Return a row of the produced ledger. `done_s`: time of the delivery report, below 0: there was none."""
     return {
         "producer": 0,
         "seq": 0,
@@ -49,7 +49,7 @@ def attempt(
 
 
 def read(at_s: float, offset: int, *, phase: int = 0) -> dict[str, Any]:
-    """A row of the consumed ledger."""
+    """Return a row of the consumed ledger: a record of orders/0 that reader 0 got at `at_s`."""
     row = {field.name: 0 for field in CONSUMED}
     return row | {
         "topic": "orders",
@@ -72,7 +72,7 @@ def look(
     replicas: tuple[int, ...] = (1, 2, 3),
     log_ends: dict[int, int] | None = None,
 ) -> Sample:
-    """A look at a partition of orders."""
+    """Return a sample of a partition of orders, taken at `at_s`. `mark`: high watermark, -1: unknown."""
     return Sample(
         t_ns=round(at_s * SECOND),
         topic="orders",
@@ -87,12 +87,12 @@ def look(
 
 
 def looks(begin_s: float, end_s: float, **state: Any) -> list[Sample]:
-    """Ten a second."""
+    """Return ten samples per second of a partition with this `state`, from `begin_s` to before `end_s`."""
     return [look(begin_s + number / 10, **state) for number in range(round((end_s - begin_s) * 10))]
 
 
 def decided(number: int, at_s: float = 0, *, epoch: int = 1, **state: Any) -> PartitionChanged:
-    """The record at an offset; each takes the next partition epoch."""
+    """Return a record of the metadata log about orders/0, with offset and partition epoch `number`."""
     usual: dict[str, Any] = {"leader": 1, "leader_epoch": 0, "isr": (1, 2, 3)}
     return PartitionChanged(
         offset=number,
@@ -107,7 +107,7 @@ def decided(number: int, at_s: float = 0, *, epoch: int = 1, **state: Any) -> Pa
 
 
 def ended(records: list[MetadataRecord]) -> list[MetadataRecord]:
-    """With the line that says how many there are."""
+    """Return the records, followed by the last line of a complete metadata log, which has their number."""
     end = LogEnded(offset=len(records), epoch=1, timestamp_ms=0, records=len(records))
     return [*records, end]
 
@@ -115,7 +115,8 @@ def ended(records: list[MetadataRecord]) -> list[MetadataRecord]:
 def life(
     asked_s: float, confirmed_s: float | None, healed_s: float | None = None, kind: str = "kill"
 ) -> list[Event]:
-    """The events of fault 1, which hit node 1."""
+    """Return the timeline events of fault 1, which hit node 1. None: the event did not occur; `healed_s` is also the
+    time at which the healing was confirmed."""
     times = {
         EventKind.FAULT_ASKED: asked_s,
         EventKind.FAULT_CONFIRMED: confirmed_s,
@@ -131,20 +132,21 @@ def life(
 
 
 def event(kind: EventKind, at_s: float, **fields: Any) -> Event:
-    """A line of the timeline, its wall clock in step."""
+    """Return an event at `at_s`. Its wall-clock time fits unless `wall_ns` is given."""
     t_ns = round(at_s * SECOND)
     return Event(t_ns=t_ns, wall_ns=fields.pop("wall_ns", WALL_NS + t_ns), kind=kind, **fields)
 
 
 def scrape(at_s: float, node: int, told: dict[str, float] | None) -> list[dict[str, Any]]:
-    """The rows of one scrape, answered after 10 ms; None: it was not."""
+    """Return the rows of one scrape of a node, answered after 10 ms. `told`: its metrics; None: no answer."""
     times = {"t_ns": round(at_s * SECOND), "done_ns": round((at_s + 0.01) * SECOND), "node": node}
     values = {"up": float(told is not None), **(told or {})}
     return [{**times, "metric": name, "value": value} for name, value in values.items()]
 
 
 def scrapes(metric: str, told: dict[int, Iterable[float | None]], begin_s: float = 0) -> list[dict[str, Any]]:
-    """A scrape a second of each node; None: it did not answer; below 0: it did, and has no such metric."""
+    """Return the rows of one scrape per second and node, from `begin_s` on. `told`: values of the metric by node; None:
+    the node did not answer; below 0: it answered without this metric."""
     return [
         row
         for node, values in told.items()
@@ -157,7 +159,8 @@ def scrapes(metric: str, told: dict[int, Iterable[float | None]], begin_s: float
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Writes a run directory whose load lasts from 0 s to `ends_s`, and reads it as evidence."""
+    """Return a function that writes a run directory with these rows, and returns its `Evidence`. The load lasts from 0
+    s to `ends_s`. `parts`: number of parts of each ledger. `partitions`: planned partitions of orders."""
 
     def made(
         *,

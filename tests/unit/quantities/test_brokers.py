@@ -1,4 +1,4 @@
-"""What brokers say and serve, on planted rounds with known answers: holes, silence, absences that would say nothing."""
+"""Tests of quantities of brokers' views and answers, on planted rounds with known results, holes and silent brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ PLACE = TopicPartition("orders", 0)
 def told(
     viewer: int, *, leader: int = 1, isr: tuple[int, ...] = (1, 2, 3), members: int = 3, **gave: int
 ) -> ViewerAnswer:
-    """A viewer's answer; `gave`: fields of what it served."""
+    """Return a viewer's answer about orders/0. `members`: number of brokers it lists. `gave`: fields of its
+    `ServedReplica` that differ from those of a healthy broker."""
     row = PartitionView(
         topic="orders", partition=0, leader=leader, leader_epoch=leader, replicas=(1, 2, 3), isr=isr
     )
@@ -55,7 +56,7 @@ def round_(
 
 
 def rounds(begin_s: float, end_s: float, *each: ViewerAnswer, **fields: Any) -> list[BrokerRound]:
-    """Five a second."""
+    """Return five rounds per second with these answers, from `begin_s` to before `end_s`."""
     return [round_(begin_s + number / 5, *each, **fields) for number in range(round((end_s - begin_s) * 5))]
 
 
@@ -224,7 +225,8 @@ def test_a_followers_own_mark_is_behind(asked: Callable[..., Evidence]) -> None:
 
 
 def fetched(evidence: Evidence, *lines: tuple[float, int]) -> Evidence:
-    """With a reader r0 that named these brokers at these seconds."""
+    """Return the run with a live reader r0, which reported at these (time in s, broker) that it fetched from the
+    broker."""
     case = CaseFile.load(evidence.run.case_json)
     clients = (Client(id="r0", kind="reader", reader=0, topics=("orders",)),)
     case.model_copy(update={"clients": clients}).save(evidence.run.case_json)
@@ -255,7 +257,7 @@ def test_reads_belong_to_whom_the_reader_named_around_them(make: Make) -> None:
 
 
 def test_a_second_is_not_silent(make: Make) -> None:
-    """Neither before the first that the reader told, nor in between, nor after the last."""
+    """A second without a report leaves no read in doubt: before the first report, between two, and after the last."""
     records = [read(1, 0), read(2.5, 1), read(4, 2)]
     run = fetched(make(consumed=records), (2, 1), (3, 1))
     assert value(run, "reads(node 1)") == Value.exactly(3)

@@ -1,4 +1,4 @@
-"""When a controller was elected, how many were, and what hides elections, on planted metadata logs."""
+"""Tests of elections of controllers and leaders, and of what hides elections, on planted metadata logs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def value(evidence: Evidence, text: str) -> Value:
 def test_when_a_controller_was_elected(
     make: Make, epochs: Sequence[tuple[float, int]], asked_s: float, expected: Value
 ) -> None:
-    """A record is dated by a whole millisecond, cut off."""
+    """The timestamp of a record is rounded down to a millisecond, so the time is known to a millisecond."""
     log = ended([decided(number, at, epoch=epoch) for number, (at, epoch) in enumerate(epochs)])
     found = value(make(metadata=log, events=life(asked_s, asked_s)), "time_to(controller elected, fault 1)")
     assert (found.low, found.high, found.why) == (
@@ -85,7 +85,7 @@ def end(offset: int, records: int) -> LogEnded:
 
 
 def unlike(number: int, **fields: Any) -> PartitionChanged:
-    """A record that differs in more than its offset."""
+    """Return the record of `decided(number)` with these fields changed."""
     return decided(number).model_copy(update=fields)
 
 
@@ -153,7 +153,7 @@ def test_a_simulated_log_ends_without_a_word(
 def test_one_zxid_may_mean_several_and_others_are_of_no_partition(
     make: Make, number: int, whole: bool
 ) -> None:
-    """But none goes back."""
+    """In ZooKeeper mode a zxid may occur twice or be missing, but none may be lower than the one before it."""
     log: list[MetadataRecord] = [decided(number), unlike(0, partition_epoch=number + 1), decided(9)]
     log[2] = unlike(9, partition_epoch=number + 2, leader=2, leader_epoch=1)
     found = value(make(metadata=[*log, end(30, 3)], mode="zookeeper"), "elections")
@@ -174,7 +174,7 @@ def test_each_time_that_eligible_replicas_are_forgotten_may_skip_a_partition_epo
 
 @pytest.mark.parametrize(("cleared", "clean"), [(None, 1), ("other", 1), ("orders", 0), ("", 0)])
 def test_who_was_eligible_until_that_was_forgotten(make: Make, cleared: str | None, clean: int) -> None:
-    """A leader that was an eligible replica is clean (KIP-966), and not once the controllers forgot it."""
+    """The election of an eligible leader replica (KIP-966) is clean, unless the ELR was cleared before it."""
     log: list[MetadataRecord] = [decided(0), decided(1, isr=(1,), elr=(2,))]
     if cleared is not None:
         log.append(EligibleCleared(offset=2, epoch=1, timestamp_ms=0, topic=cleared))

@@ -1,4 +1,4 @@
-"""Times without a success, of commits and metadata, outside of faults; replicas that are equal again: planted."""
+"""Tests of gaps without a success, of commits and metadata, inside and outside of faults, and of `replicas equal`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def value(evidence: Evidence, text: str, window: Window = WHOLE) -> Value:
 
 
 def commit(begun_s: float, done_s: float | None, error: str = "") -> list[OffsetCommit]:
-    """The lines of an attempt; None: it was never answered."""
+    """Return the lines of `commits.jsonl` for one attempt to commit; `done_s` None: it was not answered."""
     begun = OffsetCommit(begun_ns=round(begun_s * SECOND), offsets=OFFSETS)
     if done_s is None:
         return [begun]
@@ -40,7 +40,7 @@ def acks(*each_s: float) -> list[dict[str, Any]]:
 
 
 def test_a_gap_that_a_fault_makes_is_outside_of_it_for_the_moment_before(make: Make) -> None:
-    """It begins with the last success, which is before the fault was asked for."""
+    """The gap begins with the last success before the fault, so its part outside faults is short."""
     evidence = make(produced=acks(1, 1.96, 5, 5.2), events=life(2, 2.05, 5.1))
     asked = parse_ask("longest_gap(produce)")
     assert answered(evidence, asked, Bound.parse("< 1s outside faults", Unit.SECONDS)).holds is True
@@ -120,7 +120,7 @@ def test_who_never_commits_is_unknown(make: Make) -> None:
 
 
 def rounds(begin_s: float, end_s: float, *viewers: int, leader: int = 1) -> list[BrokerRound]:
-    """Five a second, each done after 10 ms."""
+    """Return five rounds per second, each done after 10 ms, in which these viewers answer."""
     row = PartitionView(topic="orders", partition=0, leader=leader, leader_epoch=1, replicas=(1,), isr=(1,))
     told = tuple(ViewerAnswer(viewer=viewer, brokers=(1,), partitions=(row,)) for viewer in viewers)
     times = [round((begin_s + number / 5) * SECOND) for number in range(round((end_s - begin_s) * 5))]
@@ -128,7 +128,7 @@ def rounds(begin_s: float, end_s: float, *viewers: int, leader: int = 1) -> list
 
 
 def test_of_rounds_that_nobody_answered_some_are_outside_of_a_fault(make: Make) -> None:
-    """Nobody answered from 4 s to 5.81 s: surely not for so long, of that without what a fault was at work in."""
+    """No broker answered from 4 s to 5.81 s, and a fault was active until 5 s: 0.81 s of the gap are outside faults."""
     evidence = make(events=life(3.9, 3.95, 5))
     found = [*rounds(0, 4, 1, 2), *rounds(4, 6), *rounds(6, 10, 2)]
     evidence.run.brokers.write_text("".join(f"{one.model_dump_json()}\n" for one in found))
@@ -155,7 +155,7 @@ def test_metadata_that_no_broker_gives_make_a_gap(make: Make, viewers: tuple[int
 
 
 def test_metadata_that_was_asked_for_once(make: Make) -> None:
-    """Nobody knows what was before, and after."""
+    """With a single round, the gap may have any length from 0 s to the end of the load."""
     evidence = make()
     evidence.run.brokers.write_text(rounds(4, 4.2, 1)[0].model_dump_json())
     found = value(Evidence.of_run(evidence.run), "longest_gap(metadata)")
@@ -243,7 +243,7 @@ def _acked(at_s: float, offset: int) -> dict[str, Any]:
 
 
 def test_an_acknowledged_record_that_was_truncated_is_owed_to_no_reader(make: Make) -> None:
-    """90 was of epoch 0; epoch 1 began at 50."""
+    """Offset 90 was acknowledged in epoch 0, and truncated when epoch 1 began at offset 50."""
     consumed = [read(1, 49), read(3, 60) | {"leader_epoch": 1}]
     samples = [_look(1, 91, 0), _look(4, 61, 1)]
     evidence = make(produced=[_acked(1, 90), _acked(3, 60)], consumed=consumed, samples=samples)
@@ -251,7 +251,7 @@ def test_an_acknowledged_record_that_was_truncated_is_owed_to_no_reader(make: Ma
 
 
 def test_a_record_of_the_newest_epoch_is_not_hidden_by_a_higher_one_of_an_older_epoch(make: Make) -> None:
-    """The reader had 90 of epoch 0, which is gone, and lacks 70 of epoch 1."""
+    """The reader got offset 90 of epoch 0, which was truncated, and lacks offset 70 of epoch 1."""
     consumed = [read(1, 90), read(3, 60) | {"leader_epoch": 1}]
     samples = [_look(1, 91, 0), _look(4, 71, 1)]
     evidence = make(produced=[_acked(1, 90), _acked(4, 70)], consumed=consumed, samples=samples)

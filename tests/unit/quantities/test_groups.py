@@ -1,4 +1,4 @@
-"""Quantities of consumer groups on planted runs, each beside a plain second implementation of its definition."""
+"""Tests of quantities of consumer groups, on planted runs and against a plain second implementation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ LOAD_ENDS = START + 10**9
 
 
 class Plain:
-    """The ledgers of a run as lists, and the quantities in plain loops, by the words of docs/quantities.md."""
+    """Second implementation of the quantities of consumer groups: plain loops over the run's ledgers, as
+    docs/quantities.md defines them. Times in ns."""
 
     def __init__(self, evidence: Evidence) -> None:
         run = evidence.run
@@ -70,7 +71,7 @@ class Plain:
         return len({(one["member"], one["number"]) for one in self.commits if one["result"] == result})
 
     def rebalance(self) -> float | None:
-        """Partition by partition: who has it, since when it is given up, and who processes it next."""
+        """Return the longest rebalance in s; None if no partition changed its owner."""
         spans = []
         for partition in sorted({one["partition"] for one in self.membership} - {-1}):
             events = sorted(
@@ -112,7 +113,7 @@ class Plain:
         return max(end - begin for begin, end in spans) / 1e9 if spans else None
 
     def stopped(self) -> float:
-        """The share of the milliseconds from the first assignment on."""
+        """Return the share of time (0 … 1) without any assigned partition, counted per ms from the first assignment."""
         begin = min(one["t_ns"] for one in self.membership if one["event"] == "assigned")
         total, times = 0, range(begin, LOAD_ENDS, MS)
         for at in times:
@@ -155,7 +156,8 @@ def value(evidence: Evidence, text: str) -> Value:
 
 
 def _shuffled(seed: int) -> PlantedGroups:
-    """A group with records that nobody processed or that were aborted, rebalances, refused and unknown commits."""
+    """Return a group with unprocessed and aborted records, rebalances, refused and unknown commits, drawn from
+    `seed`."""
     chance = random.Random(seed)
     planted = PlantedGroups(records=30, partitions=2)
     columns = planted.deliveries.columns
@@ -208,7 +210,7 @@ def test_beside_a_plain_second_implementation(tmp_path: Path, seed: int) -> None
 
 
 def test_a_rebalance_with_known_times(tmp_path: Path) -> None:
-    """Partition 0 goes from g0 to g1: given up at 5 ms, assigned at 9 ms, processed at 12 ms."""
+    """Partition 0 moves from g0 to g1: g0 gives it up at 5 ms, g1 gets it at 9 ms and processes a record at 12 ms."""
     planted = PlantedGroups(records=10, partitions=2)
     planted.member_event(MembershipEvent.REVOKED, 0, 0, START + 5 * MS)
     planted.member_event(MembershipEvent.ASSIGNED, 1, 0, START + 9 * MS)

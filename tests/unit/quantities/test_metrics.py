@@ -1,4 +1,4 @@
-"""Metrics on planted scrapes with known answers: silence is a hole, death is none, `never` takes all scrapes."""
+"""Tests of quantities of metrics on planted scrapes: a silent node makes a hole, a dead one does not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answer(evidence: Evidence, text: str, bound: str | int) -> Answer:
 
 
 def gone(node: int, at_s: float, back_s: float | None = None) -> list[Event]:
-    """A node that dies, and may be started again."""
+    """Return the events of a node that ends at `at_s`, and starts again at `back_s` (None: never)."""
     back = [] if back_s is None else [event(EventKind.NODE_STARTED, back_s, node=node)]
     return [event(EventKind.NODE_ENDED, at_s, node=node), *back]
 
@@ -281,7 +281,7 @@ def test_what_never_rose_and_what_rose_in_one_that_began_late(make: Make) -> Non
 
 
 def test_what_a_node_counted_before_its_death_is_gone(make: Make) -> None:
-    """Asked at 2 s, dead at 2.5 s: what it counted in between nobody was told."""
+    """The last scrape of node 2 was at 2 s and it ended at 2.5 s, so its last counts are lost."""
     told = [
         one
         for one in scrapes("isr_shrinks", {1: [3] * 9, 2: [3] * 9}, -1)

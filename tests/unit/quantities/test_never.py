@@ -1,4 +1,4 @@
-"""What never came, and what nobody acknowledges: words of their own, and no number that looks like a time."""
+"""Tests of times until events that never occurred, and of acknowledgements with acks=0: no number stands for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def value(evidence: Evidence, text: str) -> Value:
 
 
 def test_never_is_what_no_partition_or_the_last_of_all_did_not_come_to(make: Make) -> None:
-    """Refused: as soon as one is; acknowledged: once all are."""
+    """`first refused` needs one partition with a refusal, `first ack` an acknowledgement on every partition."""
     run = make(produced=[attempt(3, 3.1), attempt(3, outcome=2, partition=1)], events=life(2, 2))
     assert value(run, "time_to(first refused, fault 1)").never
     assert value(run, "time_to(first ack, fault 1)").never
@@ -29,7 +29,7 @@ def test_never_is_what_no_partition_or_the_last_of_all_did_not_come_to(make: Mak
 
 
 def test_without_an_answer_there_is_no_acknowledgement(make: Make) -> None:
-    """acks=0: what succeeds was written to a socket."""
+    """With acks=0 a success only means that the record was written to a socket."""
     run = make(produced=[attempt(3, 3.1), attempt(4, 5, outcome=1, error=7)], events=life(2, 2))
     case = CaseFile.load(run.run.case_json)
     acks = {"experiment": {"workload": {"producers": {"acks": "0"}}}}

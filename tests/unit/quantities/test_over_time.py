@@ -1,4 +1,4 @@
-"""States over time on planted looks: each mode, its holes, and what was seen in words."""
+"""Tests of expectations on states over planted samples: each mode, holes, and the text of the answer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_eventually_has_a_time_by_which(make: Make) -> None:
 
 @pytest.mark.parametrize("bound", ["eventually == 3 by 3s", "eventually == 2 by 50ms after fault 1"])
 def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make, bound: str) -> None:
-    """The first look of a run may be late, and none may lie in a short time: then nothing tells it."""
+    """The first sample of a run may come late, and a short window may have none: the answer is then unknown."""
     run = make(samples=looks(4, 11, isr=(1, 2, 3)), events=life(5.01, 5.02, 9))
     found = answer(run, "isr", bound)
     assert (found.holds, found.why) == (None, "isr(orders/0): no observation of it within that time")
@@ -78,7 +78,7 @@ def test_what_nobody_looked_for_in_time_is_not_said_not_to_have_come(make: Make,
     "bound", ["always == 3 during fault 1", "never < 3 after fault 1", "eventually == 2 by 4s after fault 1"]
 )
 def test_only_the_first_look_of_a_run_may_be_late(make: Make, bound: str) -> None:
-    """Clients are started then; when a fault begins somebody should be looking."""
+    """The first sample may be late while clients start. When a fault begins, samples must be there."""
     run = make(samples=looks(6, 11), events=life(2.9, 3, 9))
     found = answer(run, "isr", bound)
     assert (found.holds, found.why) == (None, "isr(orders/0): no observation of it from 3.000 s to 6.000 s")
@@ -96,7 +96,7 @@ def test_what_was_seen_in_words(make: Make) -> None:
 
 
 def test_eventually_is_not_met_by_what_held_when_its_time_began_and_not_when_it_ended(make: Make) -> None:
-    """A replica that leaves the ISR after the fault was confirmed was in it at the first moment."""
+    """A replica that leaves the ISR after the confirmation of the fault was still in it when the window began."""
     left = make(samples=[*looks(0, 6), *looks(6, 11, isr=(1, 2))], events=life(3.95, 4, 9))
     found = answer(left, "isr", "eventually == 3 by 5s after fault 1")
     assert (found.holds, found.broken) == (False, True)

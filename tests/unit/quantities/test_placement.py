@@ -1,4 +1,4 @@
-"""Placement and logs on disk, on planted runs: a known answer, a hole, what nobody knows."""
+"""Tests of placement and of logs on disk, on planted runs with known numbers, holes and missing evidence."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def value(evidence: Evidence, text: str) -> Value:
     ],
 )
 def test_where_replicas_are(make: Make, text: str, bound: str, holds: bool | None) -> None:
-    """Rack a has the brokers 1 and 3, which share orders/2."""
+    """Brokers 1 and 3 are in rack a, and both have a replica of orders/2."""
     run = make(samples=sorted(EVEN, key=lambda one: one.t_ns), metadata=registered(["a", "b", "a"]))
     assert state(run, text, bound).holds is holds
 
@@ -100,7 +100,7 @@ def test_a_move_is_seen(make: Make) -> None:
 
 
 def test_how_far_a_replica_in_sync_is_behind(make: Make) -> None:
-    """Of the leader's three followers the last is not in sync; who does not answer leaves it unknown."""
+    """A follower that is out of the ISR does not count. An in-sync replica that does not answer makes it unknown."""
     ends = {1: 50, 2: 20, 3: 0}
     run = make(samples=looks(0, 10, isr=(1, 2), log_ends=ends))
     assert state(run, "isr_lag(orders/0)", "always == 30").holds is True
@@ -129,7 +129,7 @@ def replica(node: int, partition: int = 0, end: int = 10, folder: str = "d1", **
 
 
 def batches(node: int, *crcs: int, partition: int = 0) -> list[dict[str, Any]]:
-    """Of five records and 80 bytes each."""
+    """Return one batch of five records and 80 bytes for each CRC, on node `node`, one after the other."""
     return [
         {
             "node": node, "topic": "orders", "partition": partition, "first_offset": 5 * at, "last_offset": 5 * at + 4,

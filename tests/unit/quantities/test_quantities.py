@@ -1,4 +1,4 @@
-"""Quantities on planted runs with known answers; expectations on them: held, broken, cut and unseen."""
+"""Tests of quantities on planted runs with known values, and of expectations that hold, are broken, cut or unknown."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ BAD = ("errors", "errors(code 7)", "attempts(failed)", "attempts(indeterminate)"
 
 @pytest.mark.parametrize("text", BAD)
 def test_that_nothing_ended_badly_where_nothing_was_sent_is_no_absence(make: Make, text: str) -> None:
-    """All producers are blocked during the fault: what they have in flight is told before it or after it."""
+    """All producers are blocked during the fault, so no attempt is sent or reported in its window."""
     sent = [attempt(1, 1.1), attempt(1.5, 1.9), attempt(1.9, 5.5), attempt(6, 6.1)]
     run = make(produced=sent, events=life(2, 2, 5))
     found = answer(run, text, "== 0 during fault 1")

@@ -1,4 +1,4 @@
-"""Every quantity beside a plain second implementation (`plain`), on run directories that Hypothesis draws."""
+"""Compares every quantity with its plain second implementation (`plain`), on run directories that Hypothesis draws."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MADE_OF = {
     "brokers": [*COMMIT_AND_METADATA, *(brokers.COUNTED.keys() - {"reads"}), *brokers.LOOKED],
     "metrics": [*metrics.COUNTED, *metrics.LOOKED],
 }
-"""Of which facts each quantity is made."""
+"""Names of quantities by the strategy (`DRAWN`) whose runs they are measured on."""
 DRAWN = {
     "requests": drawn.requests, "looks": drawn.looks, "decisions": drawn.decisions,
     "disks": drawn_nodes.disks, "brokers": drawn_nodes.asked, "metrics": drawn_nodes.scraped,
@@ -39,7 +39,7 @@ DRAWN = {
 
 
 def test_every_quantity_has_a_second_implementation() -> None:
-    """Whoever adds one writes it a second time, in `plain`, by the words of its definition."""
+    """A new quantity needs a second implementation in `plain`, written from its definition."""
     names = {name_of(one) for one in VOCABULARY.values() if one.needs is not Witness.GROUPS}  # test_groups.py
     assert names == COUNTED.keys() | LOOKED.keys()
     assert not COUNTED.keys() & LOOKED.keys()
@@ -49,7 +49,7 @@ def test_every_quantity_has_a_second_implementation() -> None:
 def asks(
     quantity: Quantity, place: int | None, fault: int, node: int, above_s: float, code: int, shows: Bound, viewer: int
 ) -> Ask:  # fmt: skip
-    """What it must be asked of, and of `place` if it may be."""
+    """Return a question with all arguments that the quantity requires, and with `place` if it takes one."""
     takes = (*quantity.required, *quantity.optional)
     by_place = place is not None
     return Ask(
@@ -65,7 +65,8 @@ def asks(
 
 
 def alike(found: Value, plain: Bounds, name: str) -> bool:
-    """A quantile is known to 0.05 % only."""
+    """Return True if both implementations agree, or both have no number. A quantile of latency is only exact to 0.05
+    %."""
     if plain is None or not found.is_known:
         return plain is None and not found.is_known
     if name.startswith("latency(p"):
@@ -109,7 +110,7 @@ METRICS_ASKED = (
     "under_replicated_partitions", "offline_partitions_count", "isr_shrinks", "unclean_leader_elections",
     "produce_total_time_p99",
 )  # fmt: skip
-"""One of each shape, and of each way in which several nodes' are together."""
+"""Metrics that are asked about: one of each shape, and of each way to combine nodes."""
 
 
 def check_number(evidence: Evidence, facts: Facts, ask: Ask, window: Window) -> None:

@@ -1,4 +1,4 @@
-"""The table of anomaly classes: whole, in the order of the audit, and what its documentation is generated from."""
+"""Tests of the table of anomaly classes and of docs/anomalies.md, which is generated from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_experiment_bounds_the_recovery_of_each_class_of_liveness() -> None:
 
 
 def test_the_model_searches_for_classes_of_loss_and_for_no_other() -> None:
-    """What it searches for is decided by itself, and each other class of loss by one of these, or by its settings."""
+    """`PREDICTED_WITH` and the classes it predicts are all non-transactional classes of loss."""
     assert PREDICTED_WITH == {"lost": "overwritten", "vanished": "conflict"}
     decided = {*PREDICTED_WITH, *PREDICTED_WITH.values()}
     loss = {row.name for row in TABLE.values() if row.ruled_by is RuledBy.LOSS}

@@ -1,4 +1,4 @@
-"""What documents say of themselves."""
+"""Tests of `PartitionRead`, of the text form of a partition, and of documents that are no valid text."""
 
 from __future__ import annotations
 

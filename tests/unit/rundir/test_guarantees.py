@@ -1,4 +1,4 @@
-"""The tables of client libraries: their page, their numbers, and that they speak of all settings of a producer."""
+"""Tests of the tables of client libraries: their page, error codes, and a row for each setting of a producer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_page_is_that_of_the_tables() -> None:
 
 
 def test_every_library_has_an_adapter() -> None:
-    """Its folder is all that registers it; mypy compares the module with the protocol."""
+    """An adapter is registered by its folder alone. The annotation lets mypy compare each with the protocol."""
     adapters: dict[str, ClientAdapter] = {
         LIBRDKAFKA: librdkafka_adapter,
         JAVA: java_adapter,
@@ -38,7 +38,7 @@ def test_every_library_has_an_adapter() -> None:
 
 
 def test_the_library_is_the_installed_one() -> None:
-    """Another version must be read and attacked before the table names it."""
+    """The table names the installed version of librdkafka. Check its source and tests before naming another."""
     assert libversion()[0] in LIBRARIES[LIBRDKAFKA].title
 
 

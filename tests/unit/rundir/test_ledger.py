@@ -1,4 +1,4 @@
-"""Parts of the ledgers: exact schema, sorted, a row group per partition, whole or not there."""
+"""Tests of ledger parts: their schema, their order, one row group per partition, and no incomplete part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lives of faults, as the timeline tells them."""
+"""Tests of when a fault is gone, by the events of the timeline."""
 
 from __future__ import annotations
 

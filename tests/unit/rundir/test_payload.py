@@ -1,4 +1,4 @@
-"""The bulk codec says what the plain one says, of every value."""
+"""Tests that the bulk codec of record values agrees with the plain one on every value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_value_too_small_for_one_of_the_topics_is_refused() -> None:
 
 @st.composite
 def value(draw: st.DrawFn) -> bytes | None:
-    """A record's value: good, of another run, damaged at any byte, cut, foreign, or none."""
+    """Draw a record's value: valid, of another run, with one damaged byte, cut short, random bytes, or None."""
     kind = draw(st.sampled_from(["good", "good", "good", "foreign", "damaged", "cut", "noise", "none"]))
     if kind == "none":
         return None

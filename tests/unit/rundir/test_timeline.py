@@ -1,4 +1,4 @@
-"""The timeline: typed events, the lines that they are on disk, and lines of other versions."""
+"""Tests of the timeline: typed events, their lines on disk, and torn lines or lines of other versions."""
 
 from __future__ import annotations
 

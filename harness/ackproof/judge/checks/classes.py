@@ -316,8 +316,8 @@ def ruling(
 
 
 def _is_by_settings(found: PredictedClass, usual: Ruling) -> bool:
-    """Return True if the settings alone made the prediction; in a file that does not record it, if a rule made it for
-    the same reason."""
+    """Return True if the settings alone made the prediction `found`. A file of an older version does not record that
+    (`by_settings` None). Then True means that no search made it, and its reason is that of the settings (`usual`)."""
     if found.by_settings is None:
         return not found.explored and found.why == usual.why
     return found.by_settings

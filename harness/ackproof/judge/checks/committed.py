@@ -130,7 +130,7 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
 
 
 def first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
-    """Return a `breaks` opinion with the sentence of the first of these partitions, and their number."""
+    """Return one `breaks` opinion on all of `found` (not empty): the lowest partition's sentence, and their number."""
     more = f" ({len(found)} partitions)" if len(found) > 1 else ""
     return breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
 
@@ -277,7 +277,7 @@ def _text(offset: int) -> str:
 
 
 def in_sync_logs(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
-    """Return the logs of those in-sync replicas whose log end offset is the coordinator's."""
+    """Return the in-sync replicas' logs of the group's partition that end where the coordinator's log ends."""
     own = [log for log in logs if log.partition == group.partition and not log.reason]
     end = max((log.log_end for log in own if log.node == group.coordinator), default=-1)
     return [log for log in own if log.node in group.isr and log.log_end == end]
@@ -307,8 +307,8 @@ def why_logs_touched(case: Case, t_ns: float) -> str:
 
 
 def why_expired(case: Case, t_ns: float) -> str:
-    """Return the retention of committed offsets as text if it is shorter than the time `t_ns` since the run began; else
-    ''."""
+    """Return the lowest `offsets.retention.minutes` of the experiment as text, if it is at most the time `t_ns` (ns
+    since the run began); '' if it is longer, or the experiment does not set it."""
     kept = [int(value) for value in broker_values(case, _RETENTION) if value.lstrip("-").isdigit()]
     if any(minutes * 60 <= t_ns / 1e9 for minutes in kept):
         return f"{_RETENTION} is {min(kept)}"
@@ -355,7 +355,7 @@ def why_stale(facts: Facts, partition: int) -> str:
 
 
 def broker_values(case: Case, name: str) -> list[str]:
-    """Return the values that the experiment gives to a broker setting; empty if it gives none."""
+    """Return the experiment's values of a broker setting, for all brokers or for single ones; [] if it has none."""
     cluster = case.experiment.cluster
     configs = (cluster.config, *cluster.broker_config.values())
     return [config[name] for config in configs if name in config]
@@ -371,8 +371,8 @@ def first_election_ns(facts: Facts, partition: int) -> float:
 def find_forgotten(
     commits: pa.Table, membership: pa.Table, rest: GroupOffsets, until: float
 ) -> Set[TopicPartition]:
-    """Return the partitions for which OffsetFetch gave a lower offset than the last commit that was accepted by then. A
-    member gets such an answer after its assignment, the harness at the end of the run (`rest`). Only commits accepted
+    """Return the partitions for which OffsetFetch gave a lower offset than the last commit accepted before the request.
+    A member requests offsets after its assignment, the harness at the end of the run (`rest`). Only commits accepted
     before `until` count: ns from the start of the run to the first election of another coordinator. Every coordinator
     has these, even a deposed one. `commits`, `membership`: ledgers of the group."""
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))

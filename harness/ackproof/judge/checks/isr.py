@@ -1,4 +1,4 @@
-"""Replicas in the ISR, and replicas that left it.
+"""Checks that replicas in the ISR have every acknowledged record, and that the logs of replicas that left it agree.
 
 The log of a replica that left is compared with the log of one that is in sync, below the high watermark of the time
 when it left.

@@ -38,8 +38,8 @@ _UNTOLD: Final = {
     1: "its own commits and who owned a partition: it tells deliveries alone (level 1)",
     2: "its sends: it does not tell them (level 2)",
 }
-"""What is not judged, by the level that a service reached with its events (docs/clients.md). At a level, the
-lines of all higher levels hold too."""
+"""Words for what is not judged of a service, by the level that its events reached (docs/clients.md). The words of all
+higher levels hold as well."""
 
 
 def check_service(facts: Facts) -> Iterator[Opinion]:

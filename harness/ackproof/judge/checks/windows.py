@@ -190,7 +190,7 @@ def _such(found: Counter[_Finding], name: str) -> str:
 
 
 def _about_kept(facts: Facts, found: Counter[_Finding]) -> Counter[_Finding]:
-    """Return the findings without those about deleted records."""
+    """Return the findings without those at offsets that the soak deleted, which are below `facts.log_starts`."""
     gone = {one for one in found if 0 <= one.offset < facts.log_starts.get(one.place, 0)}
     return Counter({one: count for one, count in found.items() if one not in gone})
 

@@ -75,7 +75,8 @@ def _listed_clients(facts: Facts) -> Iterator[str]:
 
 
 def unlisted_folders(facts: Facts, clients: Iterable[str], *ledgers: Path) -> Iterator[Path]:
-    """Yield the folders of these ledgers, relative to the run, that are of none of the clients (by id)."""
+    """Yield each client folder of these `ledgers` that belongs to none of the `clients` (their ids), as a path relative
+    to the run directory. Ledgers that do not exist have none."""
     listed = {client_folder(client) for client in clients}
     for ledger in ledgers:
         for folder in sorted(ledger.glob("client=*")) if ledger.is_dir() else ():

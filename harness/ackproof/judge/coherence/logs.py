@@ -289,8 +289,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition and leader epoch if the final read has offsets of it outside the span that
-    the logs have. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
+    """Yield an opinion for each partition and leader epoch in which the final read has offsets outside the span that
+    the logs have in this epoch. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
 
     The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
     `contradicts` (files disagree). Yields nothing if the final read's ledger cannot be read. Raises `BadInput`, OSError

@@ -1,7 +1,7 @@
-"""A plain second implementation of every quantity, written from `docs/quantities.md`: what the product is held against.
+"""A plain second implementation of every quantity, written from `docs/quantities.md`. Tests compare both.
 
-`COUNTED`: of each quantity that is a number, `LOOKED`: of each that is a state, its looks. A quantity that stands for
-many metrics is here once, as the page has it.
+`COUNTED` in each module: functions that measure a quantity, by its name. `LOOKED`: functions that return the
+observations of a state. A quantity that exists for many metrics is here once, under the name in the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each broker says and serves, and whom readers fetched from, by their words."""
+"""Plain implementation of quantities of brokers' views and answers, and of the brokers from which readers fetched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _spoken_of(facts: Facts) -> list[int]:
 
 
 def _rows(one: BrokerRound, partition: int) -> dict[int, PartitionView]:
-    """By viewer."""
+    """Return what each viewer says of the partition in this round, by viewer."""
     return {told.viewer: row for told in one.told for row in told.partitions if row.partition == partition}
 
 
@@ -51,7 +51,8 @@ def controller(facts: Facts, _: Ask) -> Looks:
 
 
 def _different(one: BrokerRound, partition: int) -> int | None:
-    """How many different things are said; None: one that runs did not answer, or nobody speaks of it."""
+    """Return the number of different descriptions of the partition; None if a running viewer did not answer, or none
+    described it."""
     each = {
         (row.leader, row.leader_epoch, tuple(row.replicas), frozenset(row.isr))
         for row in _rows(one, partition).values()
@@ -128,7 +129,7 @@ def disagreement(facts: Facts, ask: Ask, _: Window) -> Bounds:
 
 
 def _served(facts: Facts, ask: Ask, window: Window) -> list[ServedReplica] | None:
-    """What brokers gave in the rounds that lie whole within a window."""
+    """Return the brokers' answers to requests in rounds that lie wholly within a window; None without any."""
     found = spans(facts, window)
     if found is None:
         return None
@@ -180,7 +181,8 @@ def reads(facts: Facts, ask: Ask, window: Window) -> Bounds:
 
 
 def _fetched_from(facts: Facts, reader: str, partition: int, at: int, node: int) -> tuple[bool, bool]:
-    """Whether it certainly was this node; whether it may have been."""
+    """Return (certain, possible) for the broker `node`: whether a record read at `at` was, or may have been, fetched
+    from it."""
     told = [
         (line.t_ns, broker)
         for line in facts.fetching.get(reader, ())

@@ -1,4 +1,4 @@
-"""What the controllers decided, as the metadata log says it, by its words."""
+"""Plain implementation of quantities of the metadata log: elections, controllers and registrations."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ackproof.rundir.metadata import (
 from .facts import MS, Bounds, Count, Facts, Fault, asked_for, fault_of, since
 
 STANDS = 20 * MS
-"""So much the wall clock may move."""
+"""Greatest drift of the wall clock, in ns, with which times of the metadata log are still used."""
 
 
 def whole(facts: Facts) -> bool:
-    """Whether no record is missing: from offset 0 on, each in its turn, until the last line says that it is the end."""
+    """Return True if the metadata log has every offset from 0 on, its last line, and no gap between epochs."""
     offsets = [one.offset for one in facts.records]
     return bool(offsets) and facts.ended and offsets == list(range(len(offsets))) and not _skipped(facts)
 
 
 def _skipped(facts: Facts) -> bool:
-    """Whether some change of a partition is missing."""
+    """Return True if an epoch of a partition is missing, so that a change of it was not recorded."""
     before: dict[int, PartitionChanged] = {}
     free: dict[int, int] = {}
     for one in facts.records:
@@ -105,7 +105,8 @@ def controller_elected(facts: Facts, ask: Ask, _: Window) -> Bounds:
 
 
 def _elected(facts: Facts, fault: Fault, moved: int) -> Bounds:
-    """A record was written in the millisecond that it names, by a clock that may be so far off."""
+    """Return the bounds of the time until a later controller epoch. A record was written in the millisecond that it
+    names, by a clock that is up to `moved` ns off."""
     from .written import WALL_NS
 
     epoch, low = None, None

@@ -1,4 +1,5 @@
-"""What is demanded of a state, by the words of `docs/experiments.md`: `always`, `never`, `eventually`, `settles`."""
+"""Plain implementation of expectations on states, from `docs/experiments.md`: `always`, `never`, `eventually`,
+`settles`. True: holds, False: broken, None: unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .facts import SECOND, Facts, Look, Looks, spans, under_load
 
 
 def together(each: list[bool | None]) -> bool | None:
-    """One that is not so breaks it; one of which it is not known leaves it open."""
+    """Combine the answers of several partitions: False if any is False, else None if any is None or there are none."""
     if False in each:
         return False
     return None if None in each or not each else True
@@ -21,7 +22,8 @@ def together(each: list[bool | None]) -> bool | None:
 def demanded(
     facts: Facts, looks: Looks, bound: Bound, decided: dict[str, list[float]], log_whole: bool
 ) -> bool | None:
-    """`decided`: what the metadata log says that each was over the whole run."""
+    """Return whether the bound holds. `looks`: observations by partition. `decided`: numbers of the state in the
+    metadata log, by partition. `log_whole`: whether that log is complete."""
     each = []
     for name, mine in looks.items():
         told = decided.get(name, []) if bound.window == WHOLE else []
@@ -58,8 +60,8 @@ def _without_holes(
 
 
 def hole(looks: list[Look], begin: float, end: float, first_s: float) -> bool:
-    """Whether no look tells it for more than 1 s, a moment of which lies between these; `first_s`: so long it may take
-    until the first."""
+    """Return True if there is no observation for more than 1 s at some moment from `begin` to `end`. `first_s`: limit
+    in s, instead of 1 s, before the first of all observations."""
     known = [begin, *(at for at, _ in looks if begin < at < end)]
     early = [at for at, _ in looks if at <= begin]
     late = [at for at, _ in looks if at >= end]
@@ -94,11 +96,13 @@ def _eventually(facts: Facts, looks: list[Look], bound: Bound) -> bool | None:
 
 
 Hidden: TypeAlias = Callable[[list[Look], float, float, float], bool]
-"""Whether something may have been otherwise between two times, and nobody saw it."""
+"""Function of (observations, begin, end, limit before the first, in s). It returns True if the state may have changed
+unseen between the two times."""
 
 
 def stale(facts: Facts, looks: list[Look], bound: Bound, in_time: list[float]) -> bool:
-    """Whether it was so when its time began, before its fault too, and no longer when that ended."""
+    """Return True if the state met the bound when its time began, and before its fault, but no longer when its time
+    ended. Then `eventually` is not met. `in_time`: the observed numbers in that time."""
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return False
     if not bound.holds(in_time[0]) or bound.holds(in_time[-1]):

@@ -1,4 +1,4 @@
-"""What the replicas' logs on disk are at the end, and what an audit counted, by their words."""
+"""Plain implementation of quantities of the logs on disk, and of the audit's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Strategies that draw facts: gaps and ties, holes, a wall clock that jumps, windows that are empty or never were."""
+"""Hypothesis strategies for runs (`Facts`) with gaps, equal times, holes, a wall clock that jumps, and windows that are
+empty or never came."""
 
 from __future__ import annotations
 
@@ -36,12 +37,13 @@ moments = st.builds(
     st.sampled_from([0, 0, 0, 1, 5 * MS, 10 * MS, 10 * MS + 1]),
 )
 steps = st.sampled_from([100, 100, 100, 200, 400, 900, 1000, 1001, 2500])
-"""In ms, between two looks; more than a second is a hole."""
+"""Times between two samples, in ms; more than a second is a hole."""
 maybe = st.one_of(st.none(), st.integers(0, 40))
 
 
 def _fault(asked: int, confirmed: int | None, healed: int | None, over: int | None, kind: str) -> Fault:
-    """Each time so many eighths of a second after the one before."""
+    """Return a fault that is requested at `asked` ns. The other times are in eighths of a second after the time before;
+    None: the event did not occur."""
     times: list[int | None] = []
     at = asked
     for delta in (confirmed, healed, over):
@@ -53,8 +55,8 @@ def _fault(asked: int, confirmed: int | None, healed: int | None, over: int | No
 def faults(
     kinds: Iterable[str] = ("kill",), seen: Iterable[int] = ()
 ) -> st.SearchStrategy[tuple[Fault, ...]]:
-    """`seen`: when something was looked at; most faults are asked for about then, or hardly any would have a look
-    before it and one behind it."""
+    """Draw up to two faults of these kinds. `seen`: times of observations, in ns; most faults begin near one, so that
+    there are observations before and after them."""
     about = st.builds(
         lambda at, later: at + later,
         st.sampled_from(sorted({*seen, 0})),
@@ -81,7 +83,7 @@ windows = st.sampled_from(
 
 
 def bounds(greatest: int) -> st.SearchStrategy[Bound]:
-    """Demands on a state."""
+    """Draw a bound on a state, with a number from 0 to `greatest`."""
 
     def bound(op: str, number: int, mode: Mode, window: Window, by_s: float | None) -> Bound:
         if mode is Mode.SETTLES and window.span is not Span.AFTER:
@@ -117,7 +119,7 @@ def _attempt(
 
 
 def _tries(each: list[tuple[int, int | None, bool, tuple[int, ...]]]) -> list[Try]:
-    """One after the other; one that was never answered is the last."""
+    """Return successive attempts to commit. An attempt without an answer (None) is the last."""
     found, at = [], 0
     for wait, takes, good, partitions in each:
         at += wait * 125 * MS
@@ -161,7 +163,8 @@ fetched = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([-1, 1, 1, 1, 2]
 
 @st.composite
 def requests(draw: st.DrawFn) -> Facts:
-    """What clients asked for; now and then no acknowledgement names an offset, and nobody saw a high watermark."""
+    """Draw a run with attempts, reads, commits and fetch sources. In some, acknowledgements have no offsets, and no
+    high watermark was sampled."""
     sent = draw(st.lists(attempts, max_size=9))
     if draw(st.sampled_from([False, False, True])):
         sent = [one._replace(offset=-1) for one in sent]
@@ -196,7 +199,8 @@ def _sample(
 
 @st.composite
 def looks(draw: st.DrawFn) -> Facts:
-    """Both partitions are seen at each look, or one; the metadata log says something else now and then."""
+    """Draw a run with samples of two partitions, or of one at a time, and with a metadata log that may differ from
+    them."""
     at, epoch = draw(st.sampled_from([0, 0, 3 * SECOND, 6 * SECOND])), 0
     replicas: tuple[int, ...] = (1, 2, 3)
     found = []
@@ -255,7 +259,7 @@ def _decided(
 
 @st.composite
 def decisions(draw: st.DrawFn) -> Facts:
-    """A log as controllers write it, of which some records are missing now and then."""
+    """Draw a run with a metadata log as controllers write it, from which some records may be missing."""
     kinds = st.sampled_from(
         ["partition"] * 12 + ["clear", "remove", "register", "fence", "unfence", "gone", "other"]
     )

@@ -1,4 +1,4 @@
-"""Strategies that draw what is seen of nodes: logs on disk, what each broker answers, and what each tells of itself."""
+"""Hypothesis strategies for runs with observations of nodes: logs on disk, brokers' answers, and metrics."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ gave = st.tuples(
 
 @st.composite
 def asked(draw: st.DrawFn) -> Facts:
-    """Rounds, each the same for a while; nobody asks for longer than a second now and then."""
+    """Draw a run with rounds of requests to brokers. Several successive rounds are equal, and some are more than a
+    second apart."""
     at, found = draw(st.sampled_from([-SECOND, 0, 0, 2 * SECOND])), []
     answers = st.dictionaries(st.integers(0, 3), st.tuples(rows, st.integers(1, 5), gave), max_size=4)
     some = st.tuples(
@@ -123,8 +124,8 @@ def asked(draw: st.DrawFn) -> Facts:
 
 @st.composite
 def scraped(draw: st.DrawFn) -> Facts:
-    """A scrape a second of up to three nodes, which begin late, die, are silent, and may have some
-    metrics only."""
+    """Draw a run with one scrape per second of up to three nodes, which may start late, die, not answer, or have only
+    some metrics."""
     begin = draw(st.sampled_from([-2, -2, -2, 0, 3]))
     found: list[Scraped] = []
     lives = []

@@ -1,5 +1,5 @@
-"""What happened in a run that never was: facts that a strategy drew. A run directory is written of them (`written`),
-and each quantity is counted of them (the files beside) by the words of `docs/quantities.md`, with plain loops."""
+"""Facts of an invented run, which a strategy draws. `written` makes a run directory of them, and the other modules here
+measure each quantity from them with plain loops, as `docs/quantities.md` defines it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ MS = 1_000_000
 SECOND = 1000 * MS
 TOPIC = "orders"
 Bounds: TypeAlias = tuple[float, float] | None
-"""Between which numbers it lies, in the unit of the quantity; None: unknown."""
+"""Least and greatest possible value of a quantity, in its unit; None: unknown."""
 Spans: TypeAlias = list[tuple[float, float]] | None
-"""When a window was, in ns; None: it never was."""
+"""Times (begin, end) of a window, in ns; None: it never came."""
 
 
 class Fault(NamedTuple):
-    """Its times in ns; None: that never came."""
+    """A fault that hit `nodes`. Times in ns since the run began; None: the event did not occur. `over`: its healing was
+    confirmed."""
 
     asked: int
     confirmed: int | None = None
@@ -37,7 +38,7 @@ class Fault(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A produce call; `done` -1: it was never told. `txn` -1: of none."""
+    """A produce call. Times in ns since the run began; `done` -1: no delivery report. `txn` -1: in no transaction."""
 
     partition: int
     sent: int
@@ -49,7 +50,7 @@ class Attempt(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record that a reader was handed."""
+    """A record that a reader got at `at` (ns since the run began). `phase`: a `ReadPhase`."""
 
     reader: str
     partition: int
@@ -59,7 +60,7 @@ class Read(NamedTuple):
 
 
 class Try(NamedTuple):
-    """An attempt of a reader to commit; `done` -1: it was never answered."""
+    """A reader's attempt to commit offsets of these partitions, in ns since the run began; `done` -1: no answer."""
 
     begun: int
     done: int
@@ -68,7 +69,7 @@ class Try(NamedTuple):
 
 
 class Scraped(NamedTuple):
-    """What a node told of its metrics; None: it did not answer."""
+    """One scrape of a node, requested at `at` and answered at `done` (ns). `values`: by metric; None: no answer."""
 
     at: int
     done: int
@@ -78,7 +79,8 @@ class Scraped(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """A run. Faults count from 1."""
+    """Facts of one run. The first of `faults` has number 1. `committed`: numbers of committed transactions. `tries`,
+    `fetching`: by reader."""
 
     begins: int = 0
     ends: int = 10 * SECOND
@@ -93,15 +95,15 @@ class Facts:
     rounds: Sequence[BrokerRound] = ()
     records: Sequence[MetadataRecord] = ()
     ended: bool = True
-    """Whether the metadata log has its last line."""
+    """True if the metadata log has its last line (`LogEnded`)."""
     zookeeper: bool = False
     disks: ReplicasFile | None = None
     batches: Sequence[dict[str, Any]] = ()
     scrapes: Sequence[Scraped] = ()
     lives: Sequence[tuple[int, int, bool]] = ()
-    """When, which node, and whether it was started (else it ended)."""
+    """(Time in ns, node, True for a start and False for an end) of each start and end of a node."""
     steps: Sequence[tuple[int, int]] = ()
-    """Notes in the timeline: when, and by how much the wall clock was ahead then, in ns."""
+    """(Time, lead of the wall clock then), in ns, of each note in the timeline."""
     counts: Mapping[str, int] | None = None
 
     def place(self, partition: int) -> TopicPartition:
@@ -110,18 +112,18 @@ class Facts:
 
 Count: TypeAlias = Callable[[Facts, Ask, Window], Bounds]
 Look: TypeAlias = tuple[int, float]
-"""When, in ns, and the number then."""
+"""(Time in ns, number) of one observation of a state."""
 Looks: TypeAlias = Mapping[str, list[Look]]
-"""Of each thing that is asked about."""
+"""Observations by the name of what was observed, such as a partition."""
 
 
 def asked_for(ask: Ask, partitions: Iterable[int]) -> list[int]:
-    """Those of the partitions that are asked about."""
+    """Return those of `partitions` that the question is about, ascending and each once."""
     return [one for one in sorted(set(partitions)) if ask.place in (None, TopicPartition(TOPIC, one))]
 
 
 def fault_of(facts: Facts, ask: Ask) -> Fault | None:
-    """The one that is asked about, if it was confirmed."""
+    """Return the fault of the question; None if it was not confirmed, or does not exist."""
     number = ask.fault or 0
     if not 1 <= number <= len(facts.faults) or facts.faults[number - 1].confirmed is None:
         return None
@@ -129,26 +131,28 @@ def fault_of(facts: Facts, ask: Ask) -> Fault | None:
 
 
 def since(fault: Fault, low: float, high: float) -> tuple[float, float]:
-    """From when a fault began, between asked and confirmed, until something between these two times; in s."""
+    """Return the bounds, in s, of the time from the fault's beginning (between request and confirmation) to an event
+    between `low` and `high` ns."""
     assert fault.confirmed is not None
     return max(0.0, low - fault.confirmed) / 1e9, max(0.0, high - fault.asked) / 1e9
 
 
 def most(each: Iterable[tuple[float, float]]) -> Bounds:
-    """The greatest of several numbers."""
+    """Return the bounds of the greatest of several numbers, each given by its bounds; None without any."""
     every = list(each)
     return (max(low for low, _ in every), max(high for _, high in every)) if every else None
 
 
 def least(each: Iterable[tuple[float, float]]) -> Bounds:
-    """The smallest of several numbers."""
+    """Return the bounds of the smallest of several numbers, each given by its bounds; None without any."""
     every = list(each)
     return (min(low for low, _ in every), min(high for _, high in every)) if every else None
 
 
 def spans(facts: Facts, window: Window) -> Spans:
-    """`docs/experiments.md`: `during fault N` from its confirmation until its healing is asked for, `after fault N`
-    from its confirmation on; a fault is at work from when it is asked for until its healing is confirmed."""
+    """Return the times of a window, as docs/experiments.md defines it. `during fault N`: from its confirmation until
+    its healing is requested. `after fault N`: from its confirmation on. `during faults`: from the request of a fault
+    until its healing is confirmed."""
     if window.span is Span.WHOLE:
         return [(-math.inf, math.inf)]
     if window.fault is not None:
@@ -176,7 +180,7 @@ def spans(facts: Facts, window: Window) -> Spans:
 
 
 def under_load(facts: Facts, window: Window) -> Spans:
-    """The part of it that lies under load; empty where none does."""
+    """Return the parts of a window that lie within the load; [] if none does, None if the window never came."""
     found = spans(facts, window)
     if found is None:
         return None
@@ -185,5 +189,5 @@ def under_load(facts: Facts, window: Window) -> Spans:
 
 
 def inside(at: float, found: list[tuple[float, float]]) -> bool:
-    """Whether a time lies in one of these, their ends excluded."""
+    """Return True if `at` lies in one of these times, whose ends are excluded."""
     return any(begin <= at < end for begin, end in found)

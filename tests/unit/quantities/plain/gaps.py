@@ -1,4 +1,4 @@
-"""Availability, by its words."""
+"""Plain implementation of the availability quantities: the longest, total and number of gaps without a success."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ackproof.rundir.observed import BrokerRound
 from .facts import MS, Bounds, Count, Facts, asked_for, spans
 
 APART = 10 * MS
-"""Shorter gaps are not told apart."""
+"""Length in ns up to which a time without a success is no gap."""
 TAKEN_BACK = (-152, -151)
 
 
 class Gap(NamedTuple):
-    """From one success to the next, in ns, at most; and from when to when there surely was none."""
+    """Times in ns of a gap between two successes. `begin`, `end`: its greatest possible extent. `begun`, `lasted`:
+    begin and end of the time in which certainly nothing succeeded."""
 
     begin: float
     end: float
@@ -27,14 +28,14 @@ class Gap(NamedTuple):
 
 
 class Length(NamedTuple):
-    """Of a gap, or of a part of one, in ns: at least, at most."""
+    """Least and greatest possible length of a gap, or of a part of one, in ns."""
 
     low: float
     high: float
 
 
 class Watched(NamedTuple):
-    """Something that is asked for, from when to when there was anything to see of it."""
+    """Gaps of one partition, reader or cluster, which was observed from `since` to `until` ns."""
 
     since: float
     until: float
@@ -156,7 +157,8 @@ WATCHED = {"produce": produced, "read": read, "commit": commit, "metadata": meta
 
 
 def _within(facts: Facts, ask: Ask, window: Window) -> list[Length] | None:
-    """The gaps that touch a window, whole; `outside faults` their parts in it. None where nothing was there to see."""
+    """Return the lengths of the gaps that overlap a window; with `outside faults` only of their parts in it. None if
+    nothing was observed in the window."""
     found, watched = spans(facts, window), WATCHED[ask.quantity.variant](facts, ask)
     if found is None:
         return None
@@ -173,7 +175,8 @@ def _within(facts: Facts, ask: Ask, window: Window) -> list[Length] | None:
 
 
 def _part(gap: Gap, begin: float, end: float) -> Length:
-    """Moment after moment, of those at which anything changes; the last piece goes on when the load is over."""
+    """Return the length of the part of a gap between two times, added up over the pieces between all times at which
+    something changes."""
     low, high = 0.0, 0.0
     for one, two in itertools.pairwise(sorted({begin, end, *gap})):
         if begin <= one < end and gap.begin <= one < gap.end:

@@ -1,4 +1,4 @@
-"""Metrics as scrapes showed them, by their words."""
+"""Plain implementation of quantities of metrics, from scrapes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HOLE = 5 * SECOND
 
 @dataclass(frozen=True)
 class Told:
-    """The rounds in which every node that lived answered: when, until when, and the number, None where no node that
-    lives has the metric. `holes`: from when to when there was none for too long."""
+    """A metric over time, in ns. `rounds`: (requested, answered, number) of each round in which every live node
+    answered; number None: no live node has the metric. `holes`: (begin, end) of times without such a round."""
 
     rounds: list[tuple[int, int, float | None]]
     holes: list[tuple[float, float]]
     deaths: list[tuple[float, float]]
-    """From when a node that has it was last asked to its end."""
+    """(Last scrape, end) of each process that ended, for nodes with the metric."""
 
     def numbers(self) -> list[tuple[int, int, float]]:
         return [(at, done, number) for at, done, number in self.rounds if number is not None]
@@ -74,7 +74,7 @@ def told_of(facts: Facts, ask: Ask) -> Told | None:
 
 
 def _lives(facts: Facts, node: int) -> list[tuple[float, float]]:
-    """From when to when its process lived."""
+    """Return (begin, end) in ns of each process of a node; one without bounds if no event names the node."""
     events = [(at, began) for at, one, began in facts.lives if one == node]
     if not events:
         return [(-math.inf, math.inf)]
@@ -92,7 +92,7 @@ def _lives(facts: Facts, node: int) -> list[tuple[float, float]]:
 
 
 def _owes(facts: Facts, node: int, at: int) -> bool:
-    """It lived when it was asked, and a second longer."""
+    """Return True if the node must answer a scrape at `at`: it ran then, and for a second after."""
     return any(begin <= at and at + SECOND < end for begin, end in _lives(facts, node))
 
 
@@ -193,7 +193,8 @@ def looks(facts: Facts, ask: Ask) -> list[Look] | None:
 
 
 def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
-    """As of other states, but that only a hole in the scrapes hides something."""
+    """Return whether a bound on a metric holds, as for other states. Only a hole in the scrapes makes it unknown, not
+    every long time without a number."""
     told, found = told_of(facts, ask), spans(facts, bound.window)
     if told is None or found is None:
         return None

@@ -1,4 +1,4 @@
-"""Rates, latencies, outcomes and errors of requests, and their times after a fault, by their words."""
+"""Plain implementation of rates, latencies, outcomes and errors of requests, and of their times after a fault."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ SHARES = {
 
 
 def _attempts(facts: Facts, ask: Ask, window: Window) -> list[Attempt] | None:
-    """Those within a window, by when they were told, or, if they never were, sent."""
+    """Return the attempts within a window, by the time of their report or, without one, of their sending; None if the
+    window never came."""
     found = spans(facts, window)
     if found is None:
         return None
@@ -47,7 +48,7 @@ def _attempts(facts: Facts, ask: Ask, window: Window) -> list[Attempt] | None:
 
 
 def _sent(facts: Facts, ask: Ask, window: Window) -> bool:
-    """Whether anything was, within a window; without that nobody could have seen anything fail, but what is told."""
+    """Return True if a record was sent within a window. Otherwise a count of 0 failures may prove nothing."""
     found = spans(facts, window) or []
     return any(
         inside(one.sent, found) and ask.place in (None, facts.place(one.partition)) for one in facts.attempts
@@ -98,7 +99,7 @@ def errors(facts: Facts, ask: Ask, window: Window) -> Bounds:
 
 
 def first(facts: Facts, ask: Ask, _: Window) -> Bounds:
-    """Of records that were sent once the fault was confirmed."""
+    """Measure `time_to(first …)`, which is about records that were sent after the fault was confirmed."""
     fault = fault_of(facts, ask)
     if fault is None or fault.confirmed is None:
         return None

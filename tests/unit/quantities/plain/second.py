@@ -1,4 +1,4 @@
-"""All of the plain second implementation, by quantity."""
+"""The plain second implementation of all quantities, by the name of the quantity."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LOOKED: dict[str, object] = {**states.LOOKED, **brokers.LOOKED, **metrics.LOOKED
 
 
 def name_of(quantity: Quantity) -> str:
-    """What it is called here: `time_to(metric M)` for all metrics."""
+    """Return the key of a quantity in `COUNTED` or `LOOKED`, such as `time_to(metric M)` for any metric."""
     return f"{quantity.name}({quantity.stands_for})" if quantity.stands_for else quantity.key
 
 
 def all_looks(facts: Facts, ask: Ask) -> Looks:
-    """What was known of a state, and when, of each thing that is asked about."""
+    """Return the observations of a state, for each partition or other subject of the question; {} without any."""
     of = LOOKED[name_of(ask.quantity)]
     if of is metrics.looks:
         found = cast("list[Look] | None", metrics.looks(facts, ask))
@@ -39,7 +39,7 @@ def all_looks(facts: Facts, ask: Ask) -> Looks:
 
 
 def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
-    """Whether what is demanded of a state holds; None: it cannot be told."""
+    """Return whether a bound on a state holds; None if that is unknown."""
     if ask.quantity.name == "metric":
         return metrics.demanded(facts, ask, bound)
     told: dict[str, list[float]] = {}

@@ -1,4 +1,5 @@
-"""States of partitions over time, where their replicas are, and times until a look showed something, by their words."""
+"""Plain implementation of states of partitions over time, placement of replicas, and times until a sample shows an
+event."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .facts import SECOND, Bounds, Count, Facts, Fault, Look, Looks, asked_for, 
 
 
 def _of_sample(name: str, one: Sample, node: int) -> float | None:
-    """None: that look does not tell it."""
+    """Return the number of the state `name` in a sample; None if the sample does not show it. `node`: for
+    `uncommitted`."""
     end = one.log_ends.get(one.leader)
     in_sync = [one.log_ends.get(replica) for replica in one.isr]
     if name == "isr":
@@ -80,7 +82,8 @@ def in_racks(facts: Facts, ask: Ask) -> Looks:
 
 
 def of_all(facts: Facts, ask: Ask) -> Looks:
-    """At each time of a look the newest looks at all partitions, where none is older than 1 s."""
+    """Return observations of a state that depends on all partitions, by broker or rack. There is one at each time at
+    which every partition was sampled in the last second."""
     found: dict[str, list[Look]] = {}
     known = racks(facts)
     for at in sorted({one.t_ns for one in facts.samples}):
@@ -127,14 +130,16 @@ LOOKED: dict[str, object] = {
 
 
 def _looks(facts: Facts, fault: Fault, partition: int) -> tuple[Sample, list[Sample]] | None:
-    """The last look within the second before it was asked for, and all since."""
+    """Return the last sample in the second before the fault was requested, and all later ones; None without the
+    former."""
     mine = [one for one in facts.samples if one.partition == partition]
     before = [one for one in mine if fault.asked - SECOND <= one.t_ns <= fault.asked]
     return (before[-1], [one for one in mine if one.t_ns > fault.asked]) if before else None
 
 
 def _until(fault: Fault, shown: list[tuple[int, bool]]) -> tuple[float, float]:
-    """`shown`: looks in order, and whether each showed it; the first is where one began to look."""
+    """Return the bounds of the time from the fault to the first sample that shows the event. `shown`: (time in ns, True
+    if the event shows) of each sample; the first is from before the fault."""
     for (last, _), (at, showed) in itertools.pairwise(shown):
         if showed:
             return since(fault, max(last, fault.asked), at)

@@ -1,4 +1,4 @@
-"""Facts as a run directory."""
+"""Functions that write `Facts` as the files of a run directory, so that the product can measure them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EMPTY: dict[str, Any] = {
 
 
 def written(facts: Facts, folder: Path) -> Evidence:
-    """Writes it, and reads it as evidence."""
+    """Write the facts as a run directory in `folder`, and return its `Evidence`."""
     run = CaseDir(folder)
     clients = [Client(id=reader, kind="reader", reader=at) for at, reader in enumerate(facts.readers)]
     resolved: Any = {"experiment": {"cluster": {"mode": "zookeeper" if facts.zookeeper else "kraft"}}}
@@ -118,7 +118,7 @@ def _ledgers(facts: Facts, run: CaseDir) -> None:
 
 
 def _part(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    """In two parts: what comes first may be in the second."""
+    """Write rows alternately into two parts, so that the parts are not in order of time. Writes none without rows."""
     for number in range(min(2, len(rows))):
         folder.mkdir(parents=True, exist_ok=True)
         table = pa.Table.from_pylist(rows[number::2], schema=schema)
