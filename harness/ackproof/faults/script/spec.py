@@ -44,8 +44,7 @@ Side: TypeAlias = Literal["request", "response", "both"]
 
 
 class Gate(StrEnum):
-    """A class of requests that each broker sends. They are held until a step lets one through. `sides`:
-    whether their responses are held too."""
+    """A class of requests that each broker sends. They are held until a step lets one through."""
 
     FETCHES = "fetches"
     """Fetch requests of a follower to other brokers, and their responses."""
