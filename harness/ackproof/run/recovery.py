@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered. `best`: its highest progress, reached at `since_s` (monotonic seconds)."""
+    """One thing that has not recovered (`found`). `best`: its highest progress, at `since_s` (monotonic seconds)."""
 
     found: Unrecovered
     since_s: float

@@ -169,7 +169,7 @@ def session_of(config: pytest.Config) -> PluginSession:
 
 
 def display_path(path: Path) -> str:
-    """Return the path as a user would type it: relative if it is below the current folder."""
+    """Return the path as a user would type it: relative if it is below the current folder, else absolute."""
     here, whole = Path.cwd(), path.absolute()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
