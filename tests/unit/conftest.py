@@ -1,4 +1,4 @@
-"""What the tests of several rooms need."""
+"""Fixtures that tests of several rooms use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.e
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[FileSystem]:
-    """A small file system of its own, mounted (root)."""
+    """A small ext4 file system, mounted in the test's folder. Without root, or without the tools for it, the test is
+    skipped."""
     if (why := disks.refusal()) is not None:
         pytest.skip(why)
     made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")

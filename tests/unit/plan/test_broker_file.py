@@ -1,4 +1,5 @@
-"""A broker file of a team's own: its settings count as those of the experiment, and run again without the file."""
+"""A user's own broker file (`settings_from`): its settings count as those of the experiment, and a stored case does not
+need the file."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ Read = Callable[..., Plan]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """An experiment in a folder that is not the working one, beside a folder with the broker file."""
+    """Return a function that loads an experiment from a folder other than the working folder. The broker file is in its
+    subfolder `conf`."""
     home = tmp_path / "experiments"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "server.properties").write_text(FILE)

@@ -1,4 +1,5 @@
-"""What a file leaves open of the Kafka that it names is filled in before it is checked, and stays as it was then."""
+"""Kafka builds in a file: `newest`, versions, digests and names are filled in before the checks, and are kept in a
+stored case."""
 
 from __future__ import annotations
 

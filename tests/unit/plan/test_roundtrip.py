@@ -1,4 +1,5 @@
-"""Any experiment that fits together comes back from its JSON, and from the file that the JSON is."""
+"""Random valid experiments are equal to the experiment that is restored from their JSON, also if the JSON is read as a
+file."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ CLIENT_CONFIG = st.dictionaries(
 
 
 def durations(least: int = 1) -> st.SearchStrategy[float]:
-    """Seconds that a text can say, in steps of a microsecond."""
+    """Strategy for durations in seconds that the text of a duration can represent: whole microseconds. `least`:
+    smallest one, in microseconds."""
     return st.integers(least, 60_000_000).map(lambda us: round(us * 1e-6, 9))
 
 

@@ -1,4 +1,5 @@
-"""What an experiment may not set: one table, which validation and the renderers of nodes and clients both read."""
+"""Settings that an experiment must not set. One table decides when a file is checked and when settings of nodes and
+clients are rendered."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ EVERY = [(scope, name) for scope in Scope for name in RESERVED[scope]]
 
 
 def at(path: str, value: str, *more: str) -> str:
-    """An experiment with these settings at a path."""
+    """Return the text of an experiment with these settings at `path`, a group of the cluster, workload or topic `t`.
+    `more`: further lines."""
     topic = "topics: {t: {config: {%s}}}" if path.startswith("topics") else "topics: {t: {}}\n%s"
     inner = value
     if not path.startswith("topics"):
@@ -49,7 +51,7 @@ def test_what_is_reserved_is_refused_where_it_stands_and_once_more_where_it_is_r
 
 
 def render(scope: Scope, config: dict[str, str]) -> None:
-    """As a case that runs does."""
+    """Render settings as a running case does. Raises `BadInput` for a reserved setting."""
     if scope is Scope.BROKER:
         check_settings(ClusterSpec(config=config))
     elif scope is Scope.PRODUCER:

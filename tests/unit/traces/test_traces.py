@@ -1,4 +1,5 @@
-"""The look at the machine sees what is planted, each sort of it that can be planted here."""
+"""`traces`, the check for processes, folders, rules and mounts that tests leave behind, finds one planted trace of each
+kind."""
 
 from __future__ import annotations
 
