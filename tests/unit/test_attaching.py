@@ -1,5 +1,4 @@
-"""Command-line options that name an existing cluster (`--bootstrap`, `--client-config`, `-X`). Messages contain no
-secret."""
+"""Options that name an existing cluster (`--bootstrap`, `--client-config`, `-X`). Messages contain no secret."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ PEM = "-----BEGIN CERTIFICATE-----\n" + "A" * 64 + "\nBBBB\n-----END CERTIFICATE
 
 
 def read(folder: Path, text: str) -> dict[str, str]:
-    """Return the librdkafka settings that a client configuration file becomes, without `security.protocol`. `text`:
-    lines of the file."""
+    """Return the librdkafka settings of a client configuration file with the lines `text`."""
     file = folder / "client.properties"
     file.write_text("security.protocol=PLAINTEXT\n" + text, encoding="utf-8")
     made = attachment("a:1", file, ())
@@ -264,8 +262,7 @@ def test_why_there_is_no_token_is_said_without_the_secret(tokens: Tokens) -> Non
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
 def test_certificates_and_keys_that_are_given_inline(tmp_path: Path) -> None:
-    """The server requires a certificate of the client, and trusts only the self-signed certificate that it has
-    itself."""
+    """The server trusts only its own self-signed certificate, and requires it of the client too."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = (
         "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"

@@ -1,5 +1,4 @@
-"""Batches without clusters: folders, the combined exit code, the command that repeats a batch, and the start of the
-next cluster."""
+"""Batches without clusters: folders, exit code, the command that repeats a batch, the start of the next cluster."""
 
 from __future__ import annotations
 

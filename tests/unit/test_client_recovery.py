@@ -1,5 +1,4 @@
-"""`ClientWatch` on fake clients and a fake cluster: stuck, slow and healthy clients, and clients that wait for the
-cluster."""
+"""`ClientWatch` on fakes: stuck, slow and healthy clients, and clients that only wait for the cluster."""
 
 from __future__ import annotations
 

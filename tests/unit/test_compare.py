@@ -1,5 +1,4 @@
-"""`ackproof compare`: equal batches, quantities that certainly differ, batches that lack a number; and their data
-frames."""
+"""`ackproof compare`: equal batches, certain differences, batches that lack a number; and their data frames."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def test_a_batch_beside_itself_is_alike(pair: tuple[Path, Path]) -> None:
 
 
 def test_twenty_runs_beside_twenty_of_the_same_settings(go: Go) -> None:
-    """The batches differ only in seeds. At most one quantity in twenty differs by its own interval, and none after
-    correction."""
+    """The batches differ only in seeds. At most one quantity in twenty differs alone, and none for certain."""
     batches = [go("{lost: 0}", repeat=20, seed=seed, only=("acks=all",)).directory.path for seed in (7, 8)]
     (case,) = compare(batches, MEAN).cases
     held = [(one.unit, other) for one in case.quantities for other in one.beyond if other is not None]

@@ -264,8 +264,7 @@ def _run_of(workload: object, cluster: object = None, **evidence: bool) -> tuple
 
 
 class Acks:
-    """Fake workload. `begin`: for each partition, the look from which one record more is acknowledged at each look;
-    None: never."""
+    """Fake workload. `begin`: by partition, the look from which each look acknowledges one record more; None: never."""
 
     def __init__(self, *begin: int | None) -> None:
         self.begin = begin

@@ -1,5 +1,4 @@
-"""Output of the console: control characters of untrusted text are made visible, and without a terminal lines are
-plain."""
+"""Output of the console: control characters are made visible, and without a terminal lines are plain."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Deletion of old windows in a soak with `--keep`: what is deleted and what stays, on ledgers of fake windows and with
-fake brokers."""
+"""Deletion of old windows in a soak with `--keep`: what is deleted and what stays, on fake windows and brokers."""
 
 from __future__ import annotations
 

@@ -37,8 +37,7 @@ def _examples(words: tuple[str, ...]) -> list[str]:
 
 
 def _parse(command: click.Command, words: list[str]) -> None:
-    """Parse the words as `command` does, down to the subcommand. Raises `click.UsageError` for words that it
-    refuses."""
+    """Parse the words as `command` does, down to the subcommand. Raises `click.UsageError` for wrong words."""
     if isinstance(command, click.Group):
         _, inner, rest = command.resolve_command(click.Context(command), words)
         assert inner is not None

@@ -57,8 +57,7 @@ def test_whoever_was_not_asked_is_interrupted_as_before() -> None:
 
 
 def test_an_error_does_not_hide_it() -> None:
-    """An interrupt has precedence over an error: after an error the next case runs, after an interrupt the batch
-    ends."""
+    """An interrupt has precedence over an error: after an error the next case runs, an interrupt ends the batch."""
     with pytest.raises(KeyboardInterrupt), interrupts_wait():
         os.kill(os.getpid(), signal.SIGINT)
         raise ValueError("the case failed")
@@ -82,8 +81,7 @@ def test_who_ignores_interrupts_is_left_in_peace() -> None:
 
 
 def test_what_the_block_starts_is_not_hit() -> None:
-    """Ctrl-C in a terminal reaches all processes of the group. Children that the block starts must not inherit a
-    blocked SIGINT."""
+    """Ctrl-C in a terminal reaches the whole process group. Children must not inherit a blocked SIGINT."""
     with interrupts_wait():
         code = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -41,8 +41,7 @@ def answered(batch: Batch) -> list[ClaimJudged]:
 
 
 def test_an_effect_is_measured_and_none_is_said_to_be_none(go: Go) -> None:
-    """After a leader's death, a producer waits for the new leader with any `acks`. So the ratio of the cases is about
-    1."""
+    """After its leader's death a producer waits for the next leader with any `acks`: the ratio is about 1."""
     batch = go(claimed(measured=BESIDE, measured_="mean"))
     document = BatchFile.load(batch.directory.batch_json)
     assert (document.verdict, document.over_repeats) == (Verdict.PASS, ()), "nothing is judged by it"
@@ -94,8 +93,7 @@ def test_a_run_without_a_verdict_is_no_measurement(go: Go) -> None:
 
 
 def test_a_starved_repeat_is_no_measurement(go: Go) -> None:
-    """A starved machine makes times longer by an unknown amount. So neither an effect nor its absence can be
-    measured."""
+    """A starved machine makes times longer by an unknown amount: no effect can be measured, nor its absence."""
     batch = go(claimed(measured=BESIDE))
     document = batch.document()
     cases = list(document.cases)

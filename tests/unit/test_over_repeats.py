@@ -25,8 +25,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 
 def test_the_mean_of_repeats_decides_and_thrice_the_timeout_fails(go: Go) -> None:
-    """With three times the session time-out, the same expectation turns from PASS to FAIL. The result shows the
-    interval."""
+    """With three times the session time-out, the same expectation turns from PASS to FAIL, with its interval."""
     expect = (
         f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}",
         f"{ACK}: mean of acks=all over acks=1 in 0.5..2",

@@ -1,5 +1,4 @@
-"""Child processes of a run: found again by their environment from any process, and ended by process id and start
-time."""
+"""Child processes of a run: found by their environment from any process, ended by process id and start time."""
 
 from __future__ import annotations
 

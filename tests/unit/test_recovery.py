@@ -40,8 +40,7 @@ SETTLE_S = 5.0
 
 @dataclass
 class Ground:
-    """Fake cluster with one partition. Its fields are the answers of brokers and controllers; `folder` has the nodes'
-    logs."""
+    """Fake cluster with one partition. Its fields are the answers of its nodes; `folder` has the nodes' logs."""
 
     folder: Path
     end: End | None = WELL

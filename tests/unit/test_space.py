@@ -1,5 +1,4 @@
-"""Disk space of runs: the estimate is checked before the start, and a run ends early while its last events still
-fit."""
+"""Disk space of runs: estimated before the start, and a run ends early while its last events still fit."""
 
 from __future__ import annotations
 

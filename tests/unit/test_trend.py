@@ -1,5 +1,4 @@
-"""`ackproof trend`: batches over time, with changed versions and settings, certain slowdowns, and unreadable
-batches."""
+"""`ackproof trend`: batches over time, with changed versions and settings, certain slowdowns, unreadable batches."""
 
 from __future__ import annotations
 

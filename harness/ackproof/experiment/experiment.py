@@ -178,8 +178,7 @@ Values: TypeAlias = Annotated[
 ]
 """The values of one axis: single values, or mappings of settings that vary together. See `ackproof.plan.axes`."""
 AskText: TypeAlias = Annotated[str, BeforeValidator(_read_ask)]
-"""Text of a quantity with its arguments, in its standard spelling, such as `longest_gap(read)`. Unknown quantities are
-refused."""
+"""Text of a quantity in its standard spelling, such as `longest_gap(read)`. Unknown quantities are refused."""
 Bounds: TypeAlias = Annotated[
     dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_name_bounds)
 ]

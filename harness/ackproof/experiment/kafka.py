@@ -182,12 +182,12 @@ class KafkaBuild:
     """Number of the release, such as 4.3.1. For a build: the number in its jars, without a suffix such as
     -SNAPSHOT."""
     path: str | None = None
-    """Source tree, distribution folder or .tgz."""
+    """Path of a source tree, a distribution folder or a .tgz."""
     patch: str | None = None
     """Jar or folder of classes that comes before the release's jars in the class path, or a script of Byteman rules
     (`.btm`) that every node loads at its start."""
     image: str | None = None
-    """Image that follows the conventions of apache/kafka."""
+    """Name of a container image that follows the conventions of apache/kafka."""
     digest: str | None = None
     """Digest of the files of a build, a patch or an image. It is filled in when a file is read."""
     name: str | None = None

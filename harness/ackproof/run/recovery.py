@@ -284,7 +284,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return further fields for `found`, as brokers answer; None: it is not stuck after all. Raises `WireError`."""
+        """Return brokers' evidence as fields of `Unrecovered`; None: it is not stuck after all. Raises `WireError`."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)

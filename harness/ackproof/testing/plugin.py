@@ -33,7 +33,7 @@ _WORKER_SAYS: Final = "ackproof_reports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the command-line options for experiments and clusters."""
+    """Add the options `--ackproof-seed`, `--ackproof-out` and `--ackproof-keep-data`."""
     group = parser.getgroup("ackproof", "experiments and clusters of ackproof")
     group.addoption(
         "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, instead of the files'."

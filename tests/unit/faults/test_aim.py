@@ -114,8 +114,7 @@ def test_a_draw_of_other_numbers_is_one_of_places() -> None:
 
 
 def test_a_controller_that_is_nobody() -> None:
-    """In KRaft mode no controller is awaited. With ZooKeeper, the next controller is awaited: a broker takes over
-    soon."""
+    """In KRaft mode no controller is awaited. With ZooKeeper, a broker takes over soon, and is awaited."""
     soon: list[int | None] = [None, None, 6]
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon))) == ()
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon), zookeeper=True)) == (6,)

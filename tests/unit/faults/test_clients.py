@@ -1,5 +1,4 @@
-"""Faults of clients, injected into real processes that stand for clients: they take effect and heal, and a fault
-without effect is not confirmed."""
+"""Faults of clients, injected into real processes that stand for clients, with a dud of each fault."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Faults on a node, link or partition that another fault affects already: each is injected, confirmed and healed as if
-it were alone."""
+"""Faults on a node, link or partition that another fault affects already: each works as if it were alone."""
 
 from __future__ import annotations
 

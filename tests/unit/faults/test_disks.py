@@ -26,8 +26,7 @@ def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None
 
 
 def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> None:
-    """An fsync that is in progress when the node is stopped commits the journal. Then only the canary's name is on the
-    disk."""
+    """An fsync in progress when the node stops commits the journal: only the canary's name is on the disk then."""
     with (system.at / "another").open("wb") as another:
         canary = Canary.write("broker-1", system)
         another.write(b"1")

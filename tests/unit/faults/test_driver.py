@@ -223,8 +223,7 @@ def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
 
 
 def test_healing_is_told_from_when_it_began(make_stand: MakeStand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event `fault-healed` has the time at which healing began. Links may work long before the whole healing is
-    done."""
+    """`fault-healed` has the time at which healing began. Links may work long before all is healed."""
     stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
     start = KillInjection.heal
 

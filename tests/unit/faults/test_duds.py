@@ -184,8 +184,7 @@ def test_a_node_that_starts_on_the_old_release_is_no_upgrade(cluster: FakeCluste
 
 
 def test_a_roll_out_that_never_bit_has_healed_when_its_nodes_answer(cluster: FakeCluster) -> None:
-    """A storm counts such an upgrade as missed. Its healing is confirmed when the nodes answer, although no node was
-    restarted."""
+    """A storm counts it as missed. Its healing is confirmed when the nodes answer, although none was restarted."""
     upgrade = _upgrade(cluster)
     with pytest.raises(FaultNotConfirmed):
         upgrade.inject()

@@ -36,8 +36,7 @@ BATCH = 101
 
 
 class Node(FakeNode):
-    """A fake node with a disk. `lines`: lines of its log. `laid`: an entry for each time that its disk was
-    formatted."""
+    """A fake node with a disk. `lines`: lines of its log. `laid`: an entry for each formatting of the disk."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(1)

@@ -66,7 +66,7 @@ class FakeMembers:
         self.deaf = self.static = False
 
     def first_of(self, name: str) -> str:
-        """Return the first member with the `group.instance.id` of this member. A classic coordinator keeps its
+        """Return the first member with this member's `group.instance.id`. A classic coordinator keeps its
         `client.id`."""
         before = {later: earlier for earlier, later in self.successors.items()}
         while name in before:

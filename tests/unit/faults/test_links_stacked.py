@@ -1,5 +1,4 @@
-"""Several faults on one link, or on the nodes at its ends: each is confirmed, and healed, relative to the effects of
-the others."""
+"""Several faults on one link, or on its end nodes: each is confirmed and healed relative to the others' effects."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground
 def test_what_hinders_a_look_may_end_between_two_looks_at_it(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine stalls between two looks: the time limit is over, although the other fault affected the link until
-    now."""
+    """The machine stalls between two looks: the time limit passes while the other fault affects the link."""
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
     injection.confirm()

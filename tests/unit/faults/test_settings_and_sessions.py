@@ -1,5 +1,4 @@
-"""Changed settings, ended ZooKeeper sessions, starved processes and jumped clocks: confirmed only if brokers and the
-kernel show the effect."""
+"""Changed settings, ended ZooKeeper sessions, starved processes, clock jumps: what confirms each, and duds."""
 
 from __future__ import annotations
 
@@ -214,8 +213,7 @@ class Turns(FakeNode):
 def test_a_starved_process_stands_still(
     monkeypatch: pytest.MonkeyPatch, stopped: int, bites: bool, healed: bool
 ) -> None:
-    """The fault is confirmed if at least 0.6 of the expected standstill is observed. The fake clock advances at each
-    observation."""
+    """At least 0.6 of the expected standstill must be observed. The fake clock advances at each observation."""
     monkeypatch.setattr(starving, "LOOK_S", 40)
     monkeypatch.setattr(starving, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     monkeypatch.setattr(starving, "LOOK_EVERY_S", 0.0)

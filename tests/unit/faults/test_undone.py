@@ -99,8 +99,7 @@ def controlled(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> WithZooKeep
 
 
 def _end_the_controller(cluster: WithZooKeeper, after_s: float = 0.05) -> None:
-    """End broker 3, the controller. Broker 1 becomes the controller after `after_s` seconds, as after a ZooKeeper
-    session."""
+    """End broker 3, the controller. Broker 1 becomes the controller after `after_s` seconds."""
     del cluster.nodes[3]
     threading.Timer(after_s, setattr, (cluster, "named", 1)).start()
 

@@ -17,8 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Folders of three nights of one watched experiment, one shard each. In the last night the session time-out is
-    three times as long."""
+    """Folders of three nights of one watched experiment. In the last, the session time-out is three times as long."""
     go = repeated(tmp_path, monkeypatch)
     found = []
     for number, timeout in enumerate((3000, 3000, 9000)):

@@ -1,5 +1,4 @@
-"""The night (`make nightly`): its jobs, their shards, and the problems that it reports, on results with planted
-errors."""
+"""The night (`make nightly`): its jobs, their shards, and the problems that it reports, some of them planted."""
 
 from __future__ import annotations
 

@@ -87,8 +87,7 @@ def good() -> str:
 
 @pytest.fixture(scope="session")
 def good_files() -> dict[str, str]:
-    """Texts of valid experiments by name: `GOOD`, the example of docs/experiments.md, and every file of the
-    catalogue."""
+    """Valid experiments as text by name: `GOOD`, the example of docs/experiments.md, and the whole catalogue."""
     # Paths in a file are relative to it, and the tests write its text elsewhere.
     catalogue = {
         path.name: path.read_text("utf-8").replace("patch: patches", f"patch: {EXPERIMENTS}/patches")

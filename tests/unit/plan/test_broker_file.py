@@ -1,5 +1,4 @@
-"""A user's own broker file (`settings_from`): its settings count as those of the experiment, and a stored case does not
-need the file."""
+"""A user's broker file (`settings_from`): its settings count as the experiment's, and a stored case keeps them."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ Read = Callable[..., Plan]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Return a function that loads an experiment from a folder other than the working folder. The broker file is in its
-    subfolder `conf`."""
+    """Return a function that loads an experiment next to the folder `conf`, which has the broker file."""
     home = tmp_path / "experiments"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "server.properties").write_text(FILE)

@@ -1,5 +1,4 @@
-"""Kafka builds in a file: `newest`, versions, digests and names are filled in before the checks, and are kept in a
-stored case."""
+"""Kafka builds in a file: versions, digests and names are filled in before the checks, and a stored case keeps them."""
 
 from __future__ import annotations
 

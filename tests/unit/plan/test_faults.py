@@ -1,5 +1,4 @@
-"""Faults of a plan, in addition to the golden files: gates and steps of scripts, predicted incidents, attributes of
-every kind."""
+"""Faults of a plan: gates and steps of scripts, predicted incidents, and attributes that every kind must have."""
 
 from __future__ import annotations
 
@@ -134,8 +133,7 @@ def test_what_it_comes_to(load_text: Load, fault: str, hold: str, comes_to: str)
 
 
 def test_every_fault_that_holds_nodes_says_when_it_lets_go() -> None:
-    """No kind finds something to break on a node that is in the kind's own state (`GRIP`) already, except `starve` and
-    `flip_bits`."""
+    """Except `starve` and `flip_bits`, no kind finds something to break on a node in its own state (`GRIP`)."""
     for kind in fault_kinds().values():
         assert kind.GRIP is None or kind.GRIP not in kind.OVER or kind.KIND in ("starve", "flip_bits"), (
             kind.KIND

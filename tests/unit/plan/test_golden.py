@@ -67,15 +67,13 @@ def answer(text: str, title: str, folder: Path) -> tuple[str, str]:
 
 
 def kind_of(title: str) -> str:
-    """Return the kind of answer that a title promises: its first word if that is `valid` or `warning`, else
-    `refused`."""
+    """Return the kind of answer that a title promises: its first word if that is valid or warning, else refused."""
     word = re.split(r"[ :]", title, maxsplit=1)[0]
     return word if word in ("valid", "warning") else "refused"
 
 
 def describe_plan(plan: Plan) -> Iterator[str]:
-    """Yield lines about a plan: warnings, each cell with its differences from the cell before, and expectations over
-    repeats."""
+    """Yield lines: warnings, each cell with its differences from the cell before, expectations over repeats."""
     yield from (f"warning: {warning}" for warning in plan.warnings)
     before: set[str] = set()
     for cell in plan.cells:

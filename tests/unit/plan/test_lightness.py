@@ -80,8 +80,7 @@ def test_only_the_kinds_of_a_file_are_built() -> None:
 
 @pytest.mark.parametrize("name", ["validate", "plan"])
 def test_processor_time_beside_that_of_its_libraries(name: str, tmp_path: Path) -> None:
-    """Commands and bare libraries are measured alternately, and the best of up to six ratios counts: a busy machine
-    slows down both."""
+    """Commands and bare libraries are measured in turn: a busy machine slows down both. The best of six counts."""
     whole = command(name, "rolling-restart.yaml")
     processor_s(whole, tmp_path)
     ratios = []

@@ -1,5 +1,4 @@
-"""Mutations of valid experiment files: each is still valid or is refused at the right line. No other exception is
-raised."""
+"""Mutations of valid files: each is still valid or is refused at the right line, without another exception."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ class Mutant(NamedTuple):
     line: int
     """Line of the change, from 1."""
     slack: int | None
-    """Maximum distance, in lines, of the reported problem from `line`. None: it may be anywhere, and the file may still
-    be valid."""
+    """Maximum distance, in lines, of the problem from `line`. None: any distance, and the file may be valid."""
 
 
 Mutation = Callable[[list[str], random.Random], Mutant | None]

@@ -1,5 +1,4 @@
-"""Storms of pairs (`pairs: all`) without a cluster: each pair of fault kinds is in one run, or is refused with a
-reason."""
+"""Storms of pairs (`pairs: all`) without a cluster: each pair of kinds is in one run, or refused with a reason."""
 
 from __future__ import annotations
 

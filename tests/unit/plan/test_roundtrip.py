@@ -1,5 +1,4 @@
-"""Random valid experiments are equal to the experiment that is restored from their JSON, also if the JSON is read as a
-file."""
+"""Random valid experiments are restored unchanged from their JSON, and from that JSON as a file."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ CLIENT_CONFIG = st.dictionaries(
 
 
 def durations(least: int = 1) -> st.SearchStrategy[float]:
-    """Strategy for durations in seconds that the text of a duration can represent: whole microseconds. `least`:
-    smallest one, in microseconds."""
+    """Strategy for durations in seconds, in whole microseconds. `least`: the smallest, in microseconds."""
     return st.integers(least, 60_000_000).map(lambda us: round(us * 1e-6, 9))
 
 

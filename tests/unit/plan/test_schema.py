@@ -1,5 +1,4 @@
-"""The JSON schema of experiment files: it is up to date, accepts valid files, refuses wrong ones, and describes fields
-for editors."""
+"""The JSON schema of experiment files: up to date, right about valid and wrong files, with texts for editors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Each setting of the known releases has a row of effects. A case reports settings that affect a guarantee and are not
-judged."""
+"""Each known setting has a row of effects, and a case reports settings with effects that no verdict judges."""
 
 from __future__ import annotations
 

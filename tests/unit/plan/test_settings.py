@@ -1,5 +1,4 @@
-"""Settings that an experiment must not set. One table decides when a file is checked and when settings of nodes and
-clients are rendered."""
+"""Settings that an experiment must not set: refused by the check of a file, and again when they are rendered."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ EVERY = [(scope, name) for scope in Scope for name in RESERVED[scope]]
 
 
 def at(path: str, value: str, *more: str) -> str:
-    """Return the text of an experiment with these settings at `path`, a group of the cluster, workload or topic `t`.
-    `more`: further lines."""
+    """Return an experiment as text with these settings at `path`. `more`: further lines of the file."""
     topic = "topics: {t: {config: {%s}}}" if path.startswith("topics") else "topics: {t: {}}\n%s"
     inner = value
     if not path.startswith("topics"):

@@ -1,5 +1,4 @@
-"""`--soak`: the load of a file becomes a window, each window repeats its faults, and files that cannot be repeated are
-refused."""
+"""`--soak`: the load of a file becomes a window, each window repeats its faults, and some files are refused."""
 
 from __future__ import annotations
 
@@ -91,7 +90,6 @@ def test_what_the_command_refuses(
 
 
 def test_a_reader_holds_twice_what_comes_until_it_writes() -> None:
-    """A reader writes a part at twice the rows that arrive between two writes. So a storm's backlog becomes several
-    parts, and memory stays bounded."""
+    """A reader's part has at most twice the usual rows of 5 s. So a storm's backlog does not fill its memory."""
     (case,) = cases(load(EXPERIMENTS / "soak.yaml", soak=Soak("1h", None)))
     assert rotation_of(case.experiment) == Rotation(chunk_rows=1 << 15, flush_s=5.0, flush_rows=50_001)

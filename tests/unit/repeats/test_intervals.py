@@ -1,5 +1,4 @@
-"""Confidence intervals, compared with a second, plain implementation and with the known truth of simulations with fixed
-seeds."""
+"""Confidence intervals, compared with a plain second implementation and with the known truth of simulations."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ def exact(numbers: list[float]) -> list[Value]:
 
 @st.composite
 def intervals(draw: st.DrawFn, least: int = 2) -> tuple[list[float], list[Value]]:
-    """Strategy for (true numbers, values known of them). Each value is exact, between two numbers, or without an upper
-    bound."""
+    """Strategy for (true numbers, values known of them). Each value is exact, a range, or without an upper bound."""
     truth = draw(st.lists(NUMBERS, min_size=least, max_size=40))
     known = []
     for one in truth:
@@ -43,8 +41,7 @@ def intervals(draw: st.DrawFn, least: int = 2) -> tuple[list[float], list[Value]
 
 
 def plainly(count: int, share: Fraction, confidence: Fraction) -> tuple[int, int] | None:
-    """Return the ranks that `ranks` must find, by trying all pairs with exact fractions; None if no pair bounds both
-    sides."""
+    """Return the right ranks, by trying all pairs with exact fractions; None if no pair bounds both sides."""
     mass = [comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(count + 1)]
     found = [
         (upper - lower, abs(sum(mass[:lower]) - sum(mass[upper:])), lower, upper)
@@ -81,8 +78,7 @@ def test_ranks_are_those_of_all_pairs(count: int, share: Fraction) -> None:
 
 
 def test_how_many_repeats_bound_a_quantile() -> None:
-    """Known from tables: a median is bounded by 6 repeats or more, a 95th percentile by 59. With fewer, one side is
-    unbounded."""
+    """From tables: 6 repeats bound a median, 59 a 95th percentile. With fewer, one side is unbounded."""
     assert (ranks(5, 0.5, 0.95), ranks(6, 0.5, 0.95)) == ((0, 6), (1, 6))
     assert ranks(58, 0.95, 0.95)[1] == 59
     assert ranks(59, 0.95, 0.95) == (50, 59)
@@ -133,8 +129,8 @@ def test_a_difference_is_that_of_welchs_test(left: list[float], right: list[floa
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20))
 def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float], right: list[float]) -> None:
-    """Numbers are divided by their mean and shifted to its logarithm, so that Welch's test on them gives the interval
-    of the logarithm of the ratio."""
+    """Scaled to mean 1 and shifted by the mean's logarithm, the numbers give Welch's interval of the ratio's
+    logarithm."""
     found = contrast_groups(exact(left), exact(right), Contrast.OVER, MEAN)
     if min(np.std(left), np.std(right)) > 1e-3 * (1 + max(*left, *right)):
         one, two = (np.array(each) / np.mean(each) + np.log(np.mean(each)) for each in (left, right))
@@ -327,8 +323,7 @@ def test_the_greatest_is_what_was_seen() -> None:
 
 
 def test_looking_again_and_again_errs_no_more_often() -> None:
-    """The true mean is on the bound, so each decision is an error. Repeated tests together may err at most once in
-    twenty."""
+    """The true mean is on the bound, so each decision is an error. All tests together may err once in twenty."""
     schedule = looks(5, 40)
     assert [count for count, _ in schedule] == [5, 10, 20, 40]
     assert sum(1 - confidence for _, confidence in schedule) == pytest.approx(0.05)

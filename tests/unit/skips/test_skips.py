@@ -1,5 +1,4 @@
-"""A test may be skipped on a user's machine. In CI each skip is a failure, whether a mark, a fixture or the test itself
-skips."""
+"""A test may be skipped on a user's machine. In CI each skip is a failure, by a mark, a fixture or the test."""
 
 from __future__ import annotations
 

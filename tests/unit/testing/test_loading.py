@@ -12,8 +12,7 @@ MOST_MS = 50.0
 
 
 def _cpu_ms(module: str, folder: Path) -> tuple[float, list[str]]:
-    """Import a module in a new interpreter that has loaded pytest. Return its processor time in ms, and the modules
-    that were loaded."""
+    """Return the ms of processor time that importing a module takes a new pytest process, and the modules loaded."""
     code = (
         "import pytest, sys, time\nbefore, began = set(sys.modules), time.process_time()\n"
         f"import {module}\ntook = time.process_time() - began\n"

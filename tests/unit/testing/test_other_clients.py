@@ -1,5 +1,4 @@
-"""Audited clients of kafka-python and aiokafka, and those of confluent-kafka that serialize, on librdkafka's mock
-cluster."""
+"""Audited clients of kafka-python, aiokafka, and confluent-kafka with serializers, on librdkafka's mock cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The rules of `Ledger.assert_processed`, without a cluster: which records a group must have processed, and how
-often."""
+"""The rules of `Ledger.assert_processed`, without a cluster: how often a group must have processed each record."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ COUNT = 6
 
 @pytest.fixture
 def book() -> Book:
-    """A book with six attempts for orders/0. The fifth is not acknowledged; the transaction of the sixth was
-    aborted."""
+    """A book with six attempts for orders/0. The fifth is not acknowledged; the sixth's transaction was aborted."""
     book = Book("0123456789abcdef", 0)
     producer = book.new_producer(LIBRARY)
     for seq in range(COUNT):

@@ -1,5 +1,4 @@
-"""`traces`, the check for processes, folders, rules and mounts that tests leave behind, finds one planted trace of each
-kind."""
+"""`traces`, the check for leftovers of tests, finds one planted trace of each kind: process, folder, rules, mount."""
 
 from __future__ import annotations
 
