@@ -1,4 +1,4 @@
-"""Fixtures that tests of several rooms use."""
+"""Fixtures that tests of several packages use."""
 
 from __future__ import annotations
 

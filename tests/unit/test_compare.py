@@ -91,7 +91,7 @@ def test_a_batch_beside_itself_is_alike(pair: tuple[Path, Path]) -> None:
 
 
 def test_twenty_runs_beside_twenty_of_the_same_settings(go: Go) -> None:
-    """The batches differ only in seeds. At most one quantity in twenty differs alone, and none for certain."""
+    """The batches differ only in seeds. At most one in twenty quantities differs by its interval, none for certain."""
     batches = [go("{lost: 0}", repeat=20, seed=seed, only=("acks=all",)).directory.path for seed in (7, 8)]
     (case,) = compare(batches, MEAN).cases
     held = [(one.unit, other) for one in case.quantities for other in one.beyond if other is not None]

@@ -1,7 +1,7 @@
 """Faults of the KRaft quorum: it is lost, or a controller leaves it and comes back (KIP-853).
 
-The witness of a lost quorum is the operating system (more than half of the controllers are gone or stopped), and the
-remaining controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the
+The witness of a lost quorum is the operating system (no majority of the controllers runs), and the remaining
+controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the
 request: it lists the voters that the quorum's leader has committed.
 """
 
@@ -36,8 +36,8 @@ ELECTED_WITHIN_S: Final = 60.0
 
 
 class LoseQuorum(FaultSpec):
-    """More than half of the controllers are killed or paused (`by`), the active one among them: no metadata can change
-    until they return."""
+    """So many controllers are killed or paused (`by`) that no majority is left, the active one among them. No metadata
+    can change until they return."""
 
     KIND = "lose_quorum"
     SUMMARY = "Kill or pause more than half of the controllers, the active one among them."

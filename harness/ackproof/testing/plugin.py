@@ -139,7 +139,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 — x
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the paths of the experiments' reports."""
+    """Print the paths of the experiments' reports; nothing if no experiment ran."""
     reports = config.stash.get(_REPORTS, [])
     if not reports:
         return

@@ -1,4 +1,4 @@
-"""Faults of clients, injected into real processes that stand for clients, with a dud of each fault."""
+"""Faults of clients, with effect and without, injected into real processes that stand for clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a node's files, each with a dud: they are confirmed only if the files on disk show the effect."""
+"""Faults of a node's files: confirmed if the files on disk show the effect, and only then."""
 
 from __future__ import annotations
 

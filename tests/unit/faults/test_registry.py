@@ -47,7 +47,7 @@ class _Found:
 
 
 def test_who_takes_records_from_a_log() -> None:
-    """Power losses, damaged files, failing log dirs, and commands with unknown effect remove records from a log."""
+    """These may remove records from a log: power losses, damaged files, failing log dirs, unknown commands."""
     taken = {
         name
         for name, kind in fault_kinds().items()

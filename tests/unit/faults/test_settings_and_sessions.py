@@ -1,4 +1,4 @@
-"""Changed settings, ended ZooKeeper sessions, starved processes, clock jumps: what confirms each, and duds."""
+"""Changed settings, ended ZooKeeper sessions, starved processes, clock jumps: what confirms each, and what does not."""
 
 from __future__ import annotations
 

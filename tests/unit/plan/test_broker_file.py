@@ -48,7 +48,7 @@ Read = Callable[..., Plan]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Return a function that loads an experiment next to the folder `conf`, which has the broker file."""
+    """Return a function that loads an experiment outside the working folder, next to `conf` with the broker file."""
     home = tmp_path / "experiments"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "server.properties").write_text(FILE)

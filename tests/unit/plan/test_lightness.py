@@ -70,7 +70,7 @@ def test_what_is_not_needed_is_not_loaded(name: str, file: str) -> None:
 
 
 def test_only_the_kinds_of_a_file_are_built() -> None:
-    """pydantic takes most of the time to build classes, and there are about fifty kinds of faults."""
+    """Most of the time goes into pydantic's building of classes, and there are about fifty kinds of faults."""
     code = command("validate", "rolling-restart.yaml") + (
         "; from ackproof.faults.registry import fault_kinds; import sys"
         "; print(*(name for name, kind in fault_kinds().items() if kind.__pydantic_complete__), file=sys.stderr)"

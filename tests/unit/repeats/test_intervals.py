@@ -105,8 +105,8 @@ def test_the_quantile_that_was_seen(numbers: list[float], share: float) -> None:
 def test_what_is_known_in_part_is_never_narrower_than_the_truth(
     statistic: Statistic, drawn: tuple[list[float], list[Value]]
 ) -> None:
-    """The interval of a quantile contains that of the true numbers. For a mean only the estimate is compared, because
-    its interval also depends on the scatter."""
+    """For quantiles, the interval of partly known values contains that of the true numbers. For a mean only the
+    estimate is compared, because its interval also depends on the scatter."""
     truth, known = drawn
     whole, part = estimate(exact(truth), statistic), estimate(known, statistic)
     near = 1e-9 * (1 + max(truth))

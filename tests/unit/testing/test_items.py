@@ -29,7 +29,8 @@ matrix:
 
 
 class Backend:
-    """Fake of runs, audit and verdicts. `verdicts` and `errors`: results by case."""
+    """Fake of runs, audit and verdicts. `verdicts`: verdict of each case, by default PASS. `errors`: exception that the
+    run of a case raises."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}
