@@ -315,8 +315,7 @@ def test_a_release_is_known_by_the_levels_that_its_brokers_support(level: int, r
 
 
 class Broker:
-    """Fake broker, which answers requests except those of the API `refuses`. `level`: its highest metadata.version.
-    `isr`: its min.insync.replicas."""
+    """Fake broker that refuses requests of one API. `level`: its metadata.version. `isr`: min.insync.replicas."""
 
     def __init__(self, level: int, isr: str, refuses: str = "") -> None:
         self._level, self._isr, self._refuses = level, isr, refuses

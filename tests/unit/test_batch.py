@@ -80,8 +80,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class FakeRun:
-    """Fake of `CaseRun`: records its calls in `log`, makes the ledger folder, and raises the exception that `errors`
-    has for the case."""
+    """Fake of `CaseRun`: records calls in `log`, makes the ledger folder, raises the case's exception in `errors`."""
 
     errors: ClassVar[dict[str, BaseException]] = {}
     log: ClassVar[list[str]] = []

@@ -21,8 +21,7 @@ BOUND_S = 20.0
 
 @dataclass
 class Load:
-    """Fake clients with their counters, and a fake cluster. `silent`: (client, partition) without progress. `unsent`:
-    producers that send nothing."""
+    """Fake clients and cluster. `silent`: (client, partition) without progress. `unsent`: producers that are idle."""
 
     spec_faults: tuple[object, ...] = ("a kill",)
     rate: float | None = 100.0

@@ -123,8 +123,7 @@ def test_a_window_in_which_something_was_found_ends_it(soak: Soak, changes: dict
 
 
 def test_live_reads_of_earlier_windows_end_it_at_once(soak: Soak) -> None:
-    """A late read may be of any window that is still there, and the final audit does not know deleted records. So
-    nothing more is deleted."""
+    """A late read may be of any window that is still there, and the final audit knows no deleted records."""
     for number in range(8):
         soak.window(number, **({"late": 2} if number == 4 else {}))
     assert soak.deleted == [0, 1]

@@ -57,8 +57,7 @@ def test_compared_runs_take_turns_and_the_batch_says_so(go: Go) -> None:
 
 
 def test_it_goes_on_until_it_is_decided_and_no_further(go: Go) -> None:
-    """After 6 repeats the mean is not decided at 99.9 % confidence, so 6 more run. The case of the other expectation is
-    not repeated."""
+    """After 6 repeats the mean is not decided at 99.9 %, so 6 more run, but none of the other case."""
     expect = (f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}", f"{{given: {{acks: 1}}, {ACK!r}: max < 6s}}")
     batch = go(*expect, repeat=6, at_most=24)
     document = batch.document()

@@ -33,7 +33,7 @@ ROWS: Final = Path(__file__).with_name("releases.json")
 
 
 class ReleaseLine(NamedTuple):
-    """A release line such as 4.3 (`number` is (4, 3))."""
+    """A line of Kafka releases with the same major and minor version, such as 4.3: `number` is (4, 3)."""
 
     number: tuple[int, int]
     releases: tuple[str, ...]

@@ -71,7 +71,7 @@ Data: TypeAlias = "dict[str, Data] | list[Data] | Scalar"
 
 
 def plain(node: Node) -> Data:
-    """Return the data of a node, without positions."""
+    """Return the value of a node as dictionaries, lists and single values, without positions."""
     match node:
         case MapNode():
             return {key: plain(value) for key, value in node.entries.items()}

@@ -76,9 +76,8 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return no incidents, which are the input of the prediction. Without a quorum no leader is elected, no broker
-        is fenced and no replica leaves an ISR. The next active controller waits for a whole session time-out before it
-        fences a broker."""
+        """Return no incidents: without a quorum no leader is elected, no broker is fenced and no replica leaves an ISR.
+        The next active controller waits for a whole session time-out before it fences a broker."""
         return NOTHING
 
 

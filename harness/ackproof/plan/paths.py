@@ -218,8 +218,8 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
 
 
 def _deep_match(path: Path) -> str | None:
-    """Return the full path of a setting with the same last name as `path`, such as `workload.producers.acks` for
-    `acks`; None if there is none."""
+    """Return a full path that ends in the last name of `path`: `acks` → `workload.producers.acks`; None if none
+    does."""
     for above, names in GROUPS.items():
         there = (*above, path[-1])
         if above and "*" not in above and path[-1] in names and there not in GROUPS:

@@ -105,8 +105,7 @@ def test_who_is_in_a_rack_or_on_a_list(text: str, who: tuple[int, ...]) -> None:
 
 
 def test_a_draw_of_other_numbers_is_one_of_places() -> None:
-    """In a cluster that someone else runs, drawn numbers are positions among the brokers. Positions beyond the last
-    broker are left out."""
+    """In a cluster of someone else, drawn numbers are positions among brokers; those beyond the last are left out."""
     assert _hit(Role(RoleKind.BROKER), (2, 4, 3, 1)) == (5,)
     assert _hit(Role(RoleKind.BROKER), (6, 4)) == (6,)  # these are numbers that there are
     assert _hit(Role(RoleKind.BROKER), (9, 0, 3)) == (6,)

@@ -161,8 +161,7 @@ def test_one_that_ended_while_frozen_is_healed(clients: FakeClients) -> None:
 
 @pytest.mark.parametrize("kind", [KillClient, PauseClient])
 def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No fault is confirmed if no client fits, if there is no workload, if the signal does not arrive, or if the client
-    is frozen already."""
+    """Without a fitting client or a workload, without effect, or on a frozen client, the fault is not confirmed."""
     with pytest.raises(FaultNotConfirmed, match="aimed at nothing: producer"):
         injection(kind, "producer(7)", clients).inject()
     with pytest.raises(FaultNotConfirmed, match="no workload"):

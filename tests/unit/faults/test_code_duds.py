@@ -131,8 +131,7 @@ def test_only_what_a_witness_sees_is_a_bite(point: str, does: str) -> None:
 
 
 def test_a_halt_is_seen_without_a_word_of_the_agent() -> None:
-    """The exit status alone proves a halt. The other actions need the line that their rule prints, because their
-    evidence may have another cause."""
+    """The exit status alone proves a halt. The other actions also need the line that their rule prints."""
     halt = injection("leader-appended", "halt", Rule.ACTS_UNSEEN)
     halt.inject()
     assert "exit status 77" in halt.confirm()

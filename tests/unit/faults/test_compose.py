@@ -39,8 +39,7 @@ PLACE = TopicPartition("t", 0)
 
 @dataclass
 class Node(OnThisMachine):
-    """A fake node with a clock (`off`: its shift in seconds) and with a replica in `folder`. `looks`: shifts at each
-    reading of the clock."""
+    """A fake node with a clock, shifted by `off` seconds, and with a replica in `folder`. `looks`: shifts when read."""
 
     id: int
     is_broker: bool = True

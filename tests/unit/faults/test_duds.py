@@ -116,8 +116,7 @@ def test_a_signal_that_misses_loses_no_quorum(cluster: FakeCluster, by: Any, sta
 
 @pytest.fixture
 def voting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The voters that every broker lists; a test changes this list. Requests to add or remove a voter are accepted
-    without effect."""
+    """The voters that every broker lists, which a test changes. Changes by requests are accepted without effect."""
     ids = [101, 102, 103]
 
     def find_quorum(link: object, *, directories: bool) -> Quorum:

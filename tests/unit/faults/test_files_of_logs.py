@@ -61,8 +61,7 @@ class Cluster:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    """A node whose disk has two segments of t/0 (the second has two batches), two checkpoints, and the mark of a clean
-    shutdown."""
+    """A node with two segments of t/0 (the second has two batches), two checkpoints, and the mark of a clean stop."""
     replica = tmp_path / "data" / "t-0"
     replica.mkdir(parents=True)
     (replica / f"{0:020}.log").write_bytes(make_batch(0))
@@ -104,8 +103,7 @@ def test_a_segment_is_shorter_and_holds_fewer_records(node: Node, segment: str, 
 
 
 def test_a_part_of_a_batch_is_cut_off_with_the_last_complete_one(node: Node) -> None:
-    """If SIGKILL interrupts a write, the segment ends with a partial batch. The fault cuts this part off, and `bytes`
-    of the last complete batch."""
+    """A segment may end with a partial batch. It is cut off, and `bytes` of the last complete batch."""
     with _segment(node, 5).open("ab") as log:
         log.write(b"\0" * 30)
     cut = _done(node, TruncateSegment, bytes=10)
@@ -262,8 +260,7 @@ def test_it_is_healed_when_its_replicas_are_in_sync(
 
 
 def test_one_that_runs_again_is_ended_before_its_disk_is_mended(node: Node) -> None:
-    """If another fault's healing has started the node, the node is killed before its disk is repaired: no broker may
-    write to it meanwhile."""
+    """A node that another fault's healing has started is killed first: no broker may write to a disk under repair."""
     emptied = _done(node, EmptyDisk)
     emptied.inject()
     node.now, node.told = NodeState.RUNNING, []

@@ -66,8 +66,7 @@ class FakeMembers:
         self.deaf = self.static = False
 
     def first_of(self, name: str) -> str:
-        """Return the first member with this member's `group.instance.id`. A classic coordinator keeps its
-        `client.id`."""
+        """Return the first member with this `group.instance.id`. A classic coordinator keeps its `client.id`."""
         before = {later: earlier for earlier, later in self.successors.items()}
         while name in before:
             name = before[name]

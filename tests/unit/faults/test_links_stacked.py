@@ -207,8 +207,7 @@ def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Groun
 def test_nobody_counts_for_a_source_that_is_gone(
     ground: Ground, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In containers, counters and probes of a node end with its process. Only a fault that holds the node excuses that
-    they cannot be read."""
+    """In containers, counters and probes end with a node's process. Only a fault that holds the node excuses that."""
     mesh, node = ground.mesh, ground.nodes[2]
 
     def from_the_dead(look: Callable[..., object]) -> Callable[..., object]:

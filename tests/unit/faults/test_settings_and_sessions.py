@@ -42,8 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Settings:
-    """Fake brokers with the values of one setting (`said`), by (broker, owner). `asked`: changes so far. A link is the
-    number of its broker."""
+    """Fake brokers; a link is its broker's number. `said`: a setting by (broker, owner). `asked`: changes so far."""
 
     said: dict[tuple[int, Owner], Setting] = field(default_factory=dict)
     asked: list[tuple[int, dict[Owner, dict[str, str | None]]]] = field(default_factory=list)

@@ -82,8 +82,7 @@ def _refuse(why: str) -> None:
 
 
 class WithZooKeeper(Cluster):
-    """A cluster in ZooKeeper mode, in which only the controller accepts changes. The controller (`named`) is broker 3
-    until another takes over."""
+    """A cluster with ZooKeeper: only its controller (`named`), at first broker 3, accepts changes."""
 
     spec = SimpleNamespace(metadata=SimpleNamespace(broker_controls=True, session="session"))
     named = 3
@@ -166,8 +165,7 @@ def test_a_throttle_is_lifted_where_the_move_does_not_end(
 def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_does_not(
     cluster: Cluster, changes: list[dict[str, str | None]], monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
-    """`seen`: True if the controller's list shows that the reassignment is complete; False if only the error to the
-    cancellation shows it."""
+    """`seen`: True if the controller's list shows the completion; False if only the refused cancellation does."""
     del changes
     if not seen:
 

@@ -129,8 +129,7 @@ def test_a_difference_is_that_of_welchs_test(left: list[float], right: list[floa
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20))
 def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float], right: list[float]) -> None:
-    """Scaled to mean 1 and shifted by the mean's logarithm, the numbers give Welch's interval of the ratio's
-    logarithm."""
+    """The numbers, scaled to mean 1 and shifted, give Welch's interval of the logarithm of the ratio."""
     found = contrast_groups(exact(left), exact(right), Contrast.OVER, MEAN)
     if min(np.std(left), np.std(right)) > 1e-3 * (1 + max(*left, *right)):
         one, two = (np.array(each) / np.mean(each) + np.log(np.mean(each)) for each in (left, right))
@@ -187,8 +186,7 @@ def test_what_was_seen_of_one_beside_another(
     over: tuple[float, float],
     minus: tuple[float, float],
 ) -> None:
-    """The lowest ratio or difference takes the lower end of the first group and the upper end of the second; the
-    highest takes the others."""
+    """The lowest value takes the first group's lower end and the second's upper end; the highest, the others."""
     for how, seen in ((Contrast.OVER, over), (Contrast.MINUS, minus)):
         assert contrast_groups([Value(*left)] * 3, [Value(*right)] * 2, how, statistic).seen == Value(*seen)
 
@@ -378,8 +376,7 @@ def test_few_that_are_alike_bound_no_mean(count: int, number: float) -> None:
 
 
 def test_counts_that_are_alike_by_chance_are_not_told_apart() -> None:
-    """Each count is 1 or 2 with equal probability. Without the rule for equal numbers, one in eight comparisons of two
-    repeats would find a difference."""
+    """Of comparisons of two counts of 1 or 2 each, one in eight would differ without the rule for equal numbers."""
     rng = np.random.default_rng(18)
     apart = 0
     for _ in range(300):

@@ -29,8 +29,7 @@ matrix:
 
 
 class Backend:
-    """Fake of runs, audit and verdicts. `verdicts`: verdict of each case, by default PASS. `errors`: exception that the
-    run of a case raises."""
+    """Fake of runs, audit and verdicts. `verdicts`: by case, else PASS. `errors`: exceptions of runs by case."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}

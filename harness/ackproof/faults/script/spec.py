@@ -53,7 +53,7 @@ class Gate(StrEnum):
     PROPOSALS = "proposals"
     """AlterPartition requests of a leader, and their responses."""
     HEARTBEATS = "heartbeats"
-    """BrokerHeartbeat requests."""
+    """BrokerHeartbeat requests of a broker to the active controller."""
 
     @property
     def api(self) -> Api:
