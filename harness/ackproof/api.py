@@ -45,7 +45,7 @@ T = TypeVar("T", bound=Document)
 AnyPath: TypeAlias = str | Path
 _ELECTION = ("topic", "partition", "timestamp_ms", "leader", "leader_epoch", "isr", "replicas")
 Progress: TypeAlias = Callable[[str], None]
-"""Called with a line of text for each step that takes long."""
+"""Function that is called with a line of text for each step that takes long."""
 
 
 @dataclass(frozen=True)

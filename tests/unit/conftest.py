@@ -17,7 +17,7 @@ settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.e
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[FileSystem]:
-    """A small mounted file system of the test's own; needs root."""
+    """A small ext4 file system, mounted in the test's folder. The test is skipped if it cannot be mounted."""
     if (why := disks.refusal()) is not None:
         pytest.skip(why)
     made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")

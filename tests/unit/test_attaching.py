@@ -1,4 +1,4 @@
-"""The words of a command line that lead to someone else's cluster; nothing secret is shown."""
+"""Options that name an existing cluster (`--bootstrap`, `--client-config`, `-X`). Messages contain no secret."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ PEM = "-----BEGIN CERTIFICATE-----\n" + "A" * 64 + "\nBBBB\n-----END CERTIFICATE
 
 
 def read(folder: Path, text: str) -> dict[str, str]:
-    """What a file of settings says to librdkafka; nothing else of it is looked at."""
+    """Return the librdkafka settings of a client configuration file with the lines `text`."""
     file = folder / "client.properties"
     file.write_text("security.protocol=PLAINTEXT\n" + text, encoding="utf-8")
     made = attachment("a:1", file, ())
@@ -192,7 +192,7 @@ def test_each_line_without_a_counterpart_says_what_to_write_instead(tmp_path: Pa
 
 
 class Tokens(ThreadingHTTPServer):
-    """A token endpoint: a new token each time for who knows the secret."""
+    """Fake OAuth token endpoint: issues a new token for each request with the right secret, else answers 401."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, list[str]]] = []
@@ -262,7 +262,7 @@ def test_why_there_is_no_token_is_said_without_the_secret(tokens: Tokens) -> Non
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
 def test_certificates_and_keys_that_are_given_inline(tmp_path: Path) -> None:
-    """A server that asks for a certificate of the client's, which signed its own."""
+    """The server trusts only its own self-signed certificate, and requires it of the client too."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = (
         "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
@@ -315,7 +315,7 @@ def test_a_release_is_known_by_the_levels_that_its_brokers_support(level: int, r
 
 
 class Broker:
-    """Answers as a broker does, but for the kinds of requests that it refuses."""
+    """Fake broker that refuses requests of one API. `level`: its metadata.version. `isr`: min.insync.replicas."""
 
     def __init__(self, level: int, isr: str, refuses: str = "") -> None:
         self._level, self._isr, self._refuses = level, isr, refuses

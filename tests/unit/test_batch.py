@@ -1,4 +1,4 @@
-"""Batches without clusters: folders, the combined exit code, the command that repeats, the case ahead."""
+"""Batches without clusters: folders, exit code, the command that repeats a batch, the start of the next cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ YAML = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\nmatrix:\n  wor
 
 
 class Watcher:
-    """Writes down what it is told."""
+    """Watcher that records each call as a text in `told`."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -80,7 +80,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class FakeRun:
-    """Stands for CaseRun; a test says which cases fail, and how. It leaves a folder for ledgers."""
+    """Fake of `CaseRun`: records calls in `log`, makes the ledger folder, raises the case's exception in `errors`."""
 
     errors: ClassVar[dict[str, BaseException]] = {}
     log: ClassVar[list[str]] = []
@@ -107,7 +107,7 @@ class FakeRun:
 
 
 def audited(directories: list[Path], **_: object) -> list[AuditResult]:
-    """Stands for the audit, and finds nothing."""
+    """Fake of the audit, which finds nothing."""
     counted = AuditFile(counts={"lost": 0}, records=RecordCounts(acked=5), complete=True)
     for directory in directories:
         counted.save(CaseDir(directory).audit_json)
@@ -115,7 +115,7 @@ def audited(directories: list[Path], **_: object) -> list[AuditResult]:
 
 
 def judged(run: CaseDir) -> None:
-    """Stands for the stages; a run whose folder holds a file `broken` cannot be judged."""
+    """Fake of `run_stages`: writes the verdict FAIL. Raises `BadInput` for a run whose folder has a file `broken`."""
     if (run.path / "broken").exists():
         raise BadInput("observed/final-read.json: not a FinalReadFile")
     VerdictFile(verdict=Verdict.FAIL, reasons=("lost: 1",)).save(run.verdict_json)

@@ -1,4 +1,4 @@
-"""Every way out of the command goes through the exit codes of docs/architecture.md."""
+"""The command line: each way in which a command can end has the exit code of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_validate_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_validate_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One JSON list of what is wrong and what is doubtful in all files, whatever it is."""
+    """`validate --json` prints one list with the errors and warnings of all files, also for valid files."""
     good, bad, doubtful = (tmp_path / name for name in ("good.yaml", "bad.yaml", "doubtful.yaml"))
     good.write_text(GOOD)
     bad.write_text(GOOD.replace("duration: 1s", "duration: 1"))
@@ -163,6 +163,7 @@ def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_interrupt_after_the_answer_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "main_code", lambda *_: 2)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))  # `entry` adds a finder that hides pandas
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit) as ended:

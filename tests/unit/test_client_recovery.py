@@ -1,4 +1,4 @@
-"""Clients that are watched under load, made by hand: stuck, slow, in health, and where the cluster is to blame."""
+"""`ClientWatch` on fakes: stuck, slow and healthy clients, and clients that only wait for the cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUND_S = 20.0
 
 @dataclass
 class Load:
-    """Clients and their counters; each look is a second in which every client that is well gets a record a place."""
+    """Fake clients and cluster. `silent`: (client, partition) without progress. `unsent`: producers that are idle."""
 
     spec_faults: tuple[object, ...] = ("a kill",)
     rate: float | None = 100.0
@@ -30,7 +30,7 @@ class Load:
     library: str = "librdkafka"
     transaction_size: int | None = None
     commits: bool = True
-    """The high watermark goes up."""
+    """True if the high watermark rises."""
     high_watermark: int = 100
     silent: set[tuple[str, int]] = field(default_factory=set)
     unsent: set[str] = field(default_factory=set)
@@ -97,7 +97,8 @@ def _process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watched(load: Load, until_s: int = 40, *, mends_s: int = 1000) -> tuple[list[Unrecovered], int]:
-    """Who is stuck, and after how many seconds nothing was left to wait for."""
+    """Watch the clients second by second from the healing on. Return the stuck clients, and the seconds until nothing
+    was awaited any more. `mends_s`: second in which all clients make progress again."""
     watch = load.watch()
     watch.heal(0.0)
     for second in range(1, until_s):

@@ -1,4 +1,4 @@
-"""Batches side by side: what is alike, what is slower for certain, what differs; and their frames."""
+"""`ackproof compare`: equal batches, certain differences, batches that lack a number; and their data frames."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def pair(done: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
-    """The second with thrice the session timeout. A test may change them: they are its own."""
+    """Two batches, the second with three times the session time-out. They are copies, which a test may change."""
     first, second = (Path(copytree(one, tmp_path / "runs" / one.name, symlinks=True)) for one in done)
     return first, second
 
@@ -91,7 +91,7 @@ def test_a_batch_beside_itself_is_alike(pair: tuple[Path, Path]) -> None:
 
 
 def test_twenty_runs_beside_twenty_of_the_same_settings(go: Go) -> None:
-    """Other seeds alone: at most one quantity in twenty is apart by its own interval, and none for certain."""
+    """The batches differ only in seeds. At most one in twenty quantities differs by its interval, none for certain."""
     batches = [go("{lost: 0}", repeat=20, seed=seed, only=("acks=all",)).directory.path for seed in (7, 8)]
     (case,) = compare(batches, MEAN).cases
     held = [(one.unit, other) for one in case.quantities for other in one.beyond if other is not None]
@@ -129,7 +129,7 @@ def test_settings_that_differ_are_told_of_cases_without_a_verdict(pair: tuple[Pa
 
 
 def test_what_a_repeat_does_not_tell_is_not_left_out(pair: tuple[Path, Path]) -> None:
-    """Of three repeats the middle one alone tells of a fault, and the last of its rate."""
+    """Of three repeats, only the second has a value for one quantity, and only the third for another."""
 
     def measure(evidence: Evidence) -> Iterator[tuple[tuple[str, str], Value]]:
         repeat = evidence.run.path.name[-1]
@@ -199,7 +199,7 @@ def test_the_command(pair: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def lose(directory: Path, count: int) -> None:
-    """One of the repeats of acks=1 lost so many records, and failed."""
+    """Change `batch.json`: the first repeat of acks=1 has lost `count` records, and its verdict is FAIL."""
     file = BatchDir(directory).batch_json
     batch = BatchFile.load(file)
     first = batch.cases[0].model_copy(update={"verdict": Verdict.FAIL, "counts": {"lost": count, "acked": 5}})

@@ -1,4 +1,4 @@
-"""The conductor of a run with made-up musicians: who is begun, asked and ended when, whatever goes wrong."""
+"""`CaseRun` with fakes for the cluster, the clients and the observers: the order of all steps, also after failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ENDED = (
 
 
 class Musicians:
-    """Each writes down what it is told, and otherwise is in good health."""
+    """Fakes of all parts of a run. They record each call in `told`, and do not fail."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[str] = []
@@ -264,7 +264,7 @@ def _run_of(workload: object, cluster: object = None, **evidence: bool) -> tuple
 
 
 class Acks:
-    """Partitions that acknowledge one record more at each look from a certain look on; None: never again."""
+    """Fake workload. `begin`: by partition, the look from which each look acknowledges one record more; None: never."""
 
     def __init__(self, *begin: int | None) -> None:
         self.begin = begin
@@ -326,7 +326,7 @@ def _dies(error: Exception) -> Callable[[], None]:
     [("client", False, True), ("node", False, True), ("node", True, False), ("client", True, True)],
 )
 def test_a_load_ends_with_who_died_by_itself(who: str, allowed: bool, ends: bool) -> None:
-    """Deaths of nodes only where the experiment does not allow them; it has no other way to notice."""
+    """A load ends if a client dies. It ends for a dead node only if the experiment does not allow node deaths."""
     acks, cluster = Acks(0), SimpleNamespace(check=_dies(NodeDied("node 1 died")))
     if who == "client":
         acks.check = _dies(ClientDied("p0 died"))  # type: ignore[method-assign]

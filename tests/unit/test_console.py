@@ -1,4 +1,4 @@
-"""What the console prints: untrusted text is shown, never obeyed; plain lines where there is no terminal."""
+"""Output of the console: control characters are made visible, and without a terminal lines are plain."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_events_are_described_without_obeying_them() -> None:
 
 
 def _told(*said: tuple[EventKind, dict[str, JsonValue]]) -> list[str]:
-    """What a terminal shows of events of fault 1 and broker 2."""
+    """Return the lines that a terminal shows for these events, which are all of fault 1 and broker 2."""
     narrator = Narrator()
     events = (
         Event(t_ns=10**9, wall_ns=0, kind=kind, fault=1, node=2, topic="orders", partition=0, detail=detail)

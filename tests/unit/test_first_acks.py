@@ -1,4 +1,4 @@
-"""The load has begun when every partition has acknowledged something: only then does the clock of `at:` start."""
+"""`CaseRun._first_acks`: the clock of `at:` starts when every partition has acknowledged a record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ackproof.rundir.partition import TopicPartition
 
 
 class Slow:
-    """Acknowledges one record more in one partition at each look, from the first partition on."""
+    """Fake workload: each look acknowledges the first record of one more partition."""
 
     def __init__(self, places: int) -> None:
         self.acks = [0] * places

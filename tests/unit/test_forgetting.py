@@ -1,4 +1,4 @@
-"""What a soak with `--keep` deletes, and what it leaves: on ledgers of two producers, and brokers that only answer."""
+"""Deletion of old windows in a soak with `--keep`: what is deleted and what stays, on fake windows and brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ ROWS = 10
 
 @dataclass
 class Soak:
-    """Windows of one part of a producer each; the brokers' answer to DeleteRecords."""
+    """A soak whose windows have one part of one producer each. `asked`: DeleteRecords requests so far. `leader`: leader
+    of the partition. `refuses`: True if brokers refuse to delete."""
 
     case: CaseDir
     forgetting: Forgetting
@@ -38,7 +39,8 @@ class Soak:
     refuses: bool = False
 
     def window(self, number: int, pinned: Sequence[int] = (), **changes: Any) -> None:
-        """Another one is audited."""
+        """Add the audited window with this number, then delete what may be deleted. `pinned`: parts with attempts that
+        have no outcome yet. `changes`: fields of its `WindowFile`."""
         part = self.part(number)
         part.parent.mkdir(parents=True, exist_ok=True)
         nothing = dict.fromkeys(PRODUCED.names, [0] * ROWS)
@@ -121,7 +123,7 @@ def test_a_window_in_which_something_was_found_ends_it(soak: Soak, changes: dict
 
 
 def test_live_reads_of_earlier_windows_end_it_at_once(soak: Soak) -> None:
-    """They may be of any that is still there, and the end's audit says nothing of what was deleted."""
+    """A late read may be of any window that is still there, and the final audit knows no deleted records."""
     for number in range(8):
         soak.window(number, **({"late": 2} if number == 4 else {}))
     assert soak.deleted == [0, 1]

@@ -1,4 +1,4 @@
-"""Frames of runs and batches, and the notebook that plots one; only the audit of simulated runs is a stand-in."""
+"""Data frames of runs and batches, and the notebook that plots one. The runs are simulated, and the audit is a fake."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 
 def test_elections_of_a_batch_are_those_of_its_runs(go: Go) -> None:
-    """One leader was killed in each run, and another was elected that was in sync."""
+    """In each run one leader was killed, and an in-sync replica was elected."""
     batch = api.open_batch(go("{lost: 0}", repeat=2).directory.path)
     frame = batch.elections()
     assert list(frame.columns[:2]) == ["case", "repeat"]

@@ -1,4 +1,4 @@
-"""`ackproof gate`: exit codes, the table, cutting, annotations and outputs; nothing of it needs a broker."""
+"""`ackproof gate` without brokers: exit codes, the table, the cut of long summaries, annotations, and outputs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ Go = Callable[..., tuple[int, dict[str, str], str, str]]
 
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Go:
-    """Run the command in GitHub's environment on simulated runs, with these verdicts by the name of a case's folder."""
+    """Return a function that runs the command in GitHub's environment, on simulated runs. `fails`, `open_`: runs whose
+    path contains this text get FAIL or INCONCLUSIVE."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(concluding, "judge_unwritten", lambda _: None)
     for name, text in (("kept.yaml", EXPERIMENT), ("invalid.yaml", INVALID)):

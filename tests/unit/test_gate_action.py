@@ -1,4 +1,4 @@
-"""The steps of `action.yml`, by a local runner: what reaches the command, the one comment, and how it ends."""
+"""The steps of `action.yml`, run by a local runner: the command's arguments, the one comment, and the exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Act = Callable[..., Job]
 
 @pytest.fixture
 def act(tmp_path: Path) -> Act:
-    """Run the action's steps, with stand-ins for make, gh and ackproof."""
+    """Return a function that runs the action's steps, with fakes of make, gh and ackproof."""
     tools, temp, workspace = (tmp_path / name for name in ("tools", "temp", "workspace"))
     for folder in (tools, temp / "ackproof" / "bin", workspace / "experiments"):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Each command's help ends with two examples, and they are calls that the command takes."""
+"""The help of each command ends with two examples, which the command's own parser accepts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ COMMANDS = dict(_commands(main, ("ackproof",)))
 
 
 def _examples(words: tuple[str, ...]) -> list[str]:
-    """As a terminal shows them."""
+    """Return the examples in a command's help, as a terminal shows them."""
     command = COMMANDS[words]
     shown = command.get_help(click.Context(command, info_name=" ".join(words)))
     return re.findall(r"^ +(ackproof .*)$", shown.partition("Examples:\n")[2], re.MULTILINE)
 
 
 def _parse(command: click.Command, words: list[str]) -> None:
-    """As the command does, down to the one that is meant. Raises `click.UsageError`."""
+    """Parse the words as `command` does, down to the subcommand. Raises `click.UsageError` for wrong words."""
     if isinstance(command, click.Group):
         _, inner, rest = command.resolve_command(click.Context(command), words)
         assert inner is not None
@@ -69,7 +69,7 @@ def test_what_is_no_call_is_noticed() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete(shell: str) -> None:
-    """What docs/commands.md says to evaluate, and what a shell then asks."""
+    """The completion that docs/commands.md describes: the script for the shell, and an answer to the shell."""
     ask = [sys.executable, "-c", "from ackproof.cli.main import entry; entry()"]
 
     def asked(instruction: str, **more: str) -> str:

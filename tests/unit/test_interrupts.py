@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while something is cleaned up: neither lost, nor a clean-up cut in two."""
+"""Ctrl-C and SIGTERM during a clean-up: the signal is not lost, and the clean-up is not cut short."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ackproof.rundir.layout import CaseDir
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:
-    """As in a process of its own: pyspark, in a session of tests, puts a handler of its own in this place."""
+    """Set Python's own handler for SIGINT during the test, because pyspark replaces it in the process of the tests."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -57,7 +57,7 @@ def test_whoever_was_not_asked_is_interrupted_as_before() -> None:
 
 
 def test_an_error_does_not_hide_it() -> None:
-    """A case that fails is followed by the next one; an interrupted batch is not."""
+    """An interrupt has precedence over an error: after an error the next case runs, an interrupt ends the batch."""
     with pytest.raises(KeyboardInterrupt), interrupts_wait():
         os.kill(os.getpid(), signal.SIGINT)
         raise ValueError("the case failed")
@@ -71,7 +71,7 @@ def test_nothing_is_raised_when_nothing_came() -> None:
 
 
 def test_who_ignores_interrupts_is_left_in_peace() -> None:
-    """As a shell's background jobs do."""
+    """A process that ignores SIGINT, such as a background job of a shell, keeps ignoring it."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with interrupts_wait():
@@ -81,7 +81,7 @@ def test_who_ignores_interrupts_is_left_in_peace() -> None:
 
 
 def test_what_the_block_starts_is_not_hit() -> None:
-    """A terminal's Ctrl-C reaches the whole process group."""
+    """Ctrl-C in a terminal reaches the whole process group. Children must not inherit a blocked SIGINT."""
     with interrupts_wait():
         code = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -136,7 +136,7 @@ def test_ctrl_c_while_a_case_is_taken_down_ends_the_batch(
 
 
 class Part:
-    """Part of a run that notes when it is ended, and cannot be ended if it is named `groups`."""
+    """Fake part of a run, which records its end in `ended`. The part with the name `groups` raises `WaitTimeout`."""
 
     def __init__(self, name: str, ended: list[str]) -> None:
         self.name, self.ended = name, ended

@@ -1,4 +1,4 @@
-"""What `--json` says to programs: where things are, and what became of what the experiment expects."""
+"""Output of `--json` for programs: paths of folders and reports, and the results of expectations."""
 
 from __future__ import annotations
 

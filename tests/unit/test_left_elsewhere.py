@@ -1,4 +1,4 @@
-"""Topics that a killed run left on a cluster that someone else runs: clean tells of them."""
+"""`ackproof clean` lists the topics that a killed run left on an existing cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A path with an umlaut, in locales that know none: taken, or refused before anything is started."""
+"""Paths with umlauts in locales without UTF-8: accepted, or refused before anything starts."""
 
 from __future__ import annotations
 

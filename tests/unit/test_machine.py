@@ -1,4 +1,4 @@
-"""A plan is the same on every machine; what a machine cannot do is found before a run, all of it at once."""
+"""A plan is equal on all machines. Before a run, all faults that this machine cannot inject are reported together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LACKS = {Need.DISKS: "only root can mount", Need.CLOCKS: "cc is missing"}
 
 @pytest.fixture(autouse=True)
 def poor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which nobody can mount, and which has no compiler."""
+    """A machine that cannot mount file systems and has no compiler."""
     monkeypatch.setattr(machine, "find_lack", lambda need, backend: LACKS.get(need, ""))
 
 

@@ -1,4 +1,4 @@
-"""Claims that are measured over the repeats of simulated runs, and shown by bounds over them."""
+"""Claims that are measured, or decided by bounds, over the repeats of simulated runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 
 def claimed(**sides: str) -> str:
-    """Claims A, B … in the place of an expectation, each with one side and what stands there."""
+    """Return the YAML of an expectation and the claims A, B, …. `sides`: a side of each claim (`holds`, `measured`, …)
+    with its demand on the recovery time."""
     told = [
         f"  {name}: {{says: s, {side.rstrip('_')}: [{{{ACK!r}: {demand}}}]}}"
         for name, (side, demand) in zip("ABCD", sides.items(), strict=False)
@@ -40,7 +41,7 @@ def answered(batch: Batch) -> list[ClaimJudged]:
 
 
 def test_an_effect_is_measured_and_none_is_said_to_be_none(go: Go) -> None:
-    """A producer waits for the new leader, whatever its acks."""
+    """After its leader's death a producer waits for the next leader with any `acks`: the ratio is about 1."""
     batch = go(claimed(measured=BESIDE, measured_="mean"))
     document = BatchFile.load(batch.directory.batch_json)
     assert (document.verdict, document.over_repeats) == (Verdict.PASS, ()), "nothing is judged by it"
@@ -72,7 +73,7 @@ def test_an_effect_that_is_there_is_not_called_none(go: Go, low: float, high: fl
 
 
 def test_what_repeats_do_not_bound_is_not_measured(go: Go) -> None:
-    """A median of two has no interval."""
+    """A median of two repeats has no bounded interval."""
     (one,) = answered(go(claimed(measured="median"), repeat=2))
     assert one.verdict is ClaimVerdict.INCONCLUSIVE
     assert "the interval is open; about 6 repeats of each would likely decide it" in one.why
@@ -92,7 +93,7 @@ def test_a_run_without_a_verdict_is_no_measurement(go: Go) -> None:
 
 
 def test_a_starved_repeat_is_no_measurement(go: Go) -> None:
-    """Its time would have been shorter elsewhere, nobody knows by how much: no effect could hide in it, and any."""
+    """A starved machine makes times longer by an unknown amount: no effect can be measured, nor its absence."""
     batch = go(claimed(measured=BESIDE))
     document = batch.document()
     cases = list(document.cases)

@@ -1,5 +1,4 @@
-"""Batches of simulated runs that are judged over their repeats; only the audit and the single verdicts are
-stand-ins."""
+"""Expectations over repeats on batches of simulated runs. The audit and the verdicts of single runs are fakes."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 
 def test_the_mean_of_repeats_decides_and_thrice_the_timeout_fails(go: Go) -> None:
-    """The same file with the session timeout tripled turns from PASS to FAIL, the interval shown."""
+    """With three times the session time-out, the same expectation turns from PASS to FAIL, with its interval."""
     expect = (
         f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}",
         f"{ACK}: mean of acks=all over acks=1 in 0.5..2",
@@ -58,7 +57,7 @@ def test_compared_runs_take_turns_and_the_batch_says_so(go: Go) -> None:
 
 
 def test_it_goes_on_until_it_is_decided_and_no_further(go: Go) -> None:
-    """Six repeats of a mean decide nothing at 99.9 %; those of the other case are not asked again."""
+    """After 6 repeats the mean is not decided at 99.9 %, so 6 more run, but none of the other case."""
     expect = (f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}", f"{{given: {{acks: 1}}, {ACK!r}: max < 6s}}")
     batch = go(*expect, repeat=6, at_most=24)
     document = batch.document()
@@ -117,7 +116,7 @@ def test_an_unknown_number_is_named(go: Go) -> None:
 
 
 def test_what_a_starved_machine_took_is_not_held_against_kafka(go: Go) -> None:
-    """A time that is too long is no longer too long; one that is short enough still is."""
+    """On a starved machine a time above its bound is INCONCLUSIVE; a time below its bound is still PASS."""
     for bound, before, after in (
         ("mean < 1s", Verdict.FAIL, Verdict.INCONCLUSIVE),
         ("mean < 9s", *[Verdict.PASS] * 2),
@@ -151,7 +150,7 @@ def test_the_command_that_repeats_one_case_says_nothing_of_going_on(tmp_path: Pa
 
 
 def test_the_run_of_another_repeat_is_none_of_its_own(go: Go) -> None:
-    """One run that lies in the folders of two repeats would count twice, and bound the mean as if there were two."""
+    """A run that lies in the folders of two repeats must not count twice: the mean would be bounded wrongly."""
     batch = go(f"{{given: {{acks: all}}, {ACK!r}: mean < 6s}}", repeat=4)
     document = BatchFile.load(batch.directory.batch_json)
     assert document.over_repeats[0].verdict is Verdict.PASS

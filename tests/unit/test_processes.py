@@ -1,4 +1,4 @@
-"""Children are found again from anywhere, and ended by pid and start time."""
+"""Child processes of a run: found by their environment from any process, ended by process id and start time."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ time.sleep(600)
 
 
 def end(found: MarkedProcess) -> bool:
-    """Whether it runs no more."""
+    """End a process; return True if it has ended."""
     return not end_all([found])[1]
 
 
 @pytest.fixture
 def tag(tmp_path: Path) -> Iterator[RunTag]:
-    """A run of its own, of which nothing is left at the end."""
+    """Mark of a new run. All its processes are ended after the test."""
     run = RunTag(f"test-{uuid.uuid4().hex}", tmp_path, tmp_path / "case")
     yield run
     end_children(lambda child: child.run_id == run.run_id)
@@ -261,7 +261,7 @@ def test_a_harness_killed_hard_leaves_nothing_that_is_not_found(tag: RunTag, tmp
 
 
 def test_what_starts_while_we_end_is_ended(tag: RunTag, tmp_path: Path) -> None:
-    """A child that never stops having children."""
+    """The child starts further children until it is ended; none of them is left."""
     program = f"""
 import subprocess, sys, time
 print("ready", flush=True)
@@ -277,7 +277,7 @@ while True:
 
 
 def test_a_name_that_looks_like_a_status_is_read_right(tag: RunTag, tmp_path: Path) -> None:
-    """The second field of /proc/PID/stat is free text."""
+    """The second field of /proc/PID/stat is the process name, which may contain any text."""
     program = f"open('/proc/self/comm', 'w').write('a) T 1 (b'); print('ready', flush=True); {SLEEP}"
     child = start(tag, program)
     await_text(tmp_path / "sleeper.out", "ready")
@@ -302,7 +302,7 @@ def test_no_process_no_start_time() -> None:
     ],
 )
 def test_marks_that_are_not_whole_are_nobodys(marks: dict[str, str]) -> None:
-    """Somebody's own variable of that name must not get his process killed."""
+    """A process that happens to have a variable of this name must not be found, or it would be killed."""
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP], env={**os.environ, **marks})
     try:
         assert stranger.pid not in {child.pid for child in find_children()}

@@ -1,4 +1,4 @@
-"""A cluster that is watched to recover, made by hand: what is stuck, what is slow, and what is in health."""
+"""`RecoveryWatch` on a fake cluster: what it reports as stuck, what as slow, and when all has recovered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTLE_S = 5.0
 
 @dataclass
 class Ground:
-    """What brokers and controllers say, and what the harness asks them with."""
+    """Fake cluster with one partition. Its fields are the answers of its nodes; `folder` has the nodes' logs."""
 
     folder: Path
     end: End | None = WELL
@@ -111,7 +111,8 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
 def watched(
     ground: Ground, change: Callable[[float], None] = lambda _: None, until_s: float = BOUND_S
 ) -> RecoveryFile:
-    """Look once a second; what is left then."""
+    """Look at the cluster once a second until `until_s`; return what is stuck and what is undecided then.
+    `change(second)` is called before each look."""
     watch, now = ground.watch(), 0.0
     while now <= until_s:
         change(now)
@@ -223,7 +224,7 @@ def test_what_has_stood_still_for_half_of_its_bound_is_watched_for_some_more_sec
 
 
 def test_a_replica_that_goes_in_circles_is_stuck(ground: Ground) -> None:
-    """It is truncated and fetches again: it never comes further than it was."""
+    """The replica is truncated and fetches again, so that its log end never exceeds its former maximum."""
     _short(ground)
     found = watched(ground, lambda now: ground.log_ends.update({3: 30 + int(now) % 3}), until_s=2 * BOUND_S)
     assert [one.anomaly for one in found.unrecovered] == [Anomaly.STUCK_REPLICA]

@@ -1,4 +1,4 @@
-"""`ackproof replay` and `ackproof init`: what is repeated is what was drawn, and what is begun with is right."""
+"""`ackproof replay` repeats a stored case with its seed and random draws. `ackproof init` writes a valid experiment."""
 
 from __future__ import annotations
 

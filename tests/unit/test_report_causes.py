@@ -1,4 +1,4 @@
-"""The report's section "What took the acknowledged records", and what the findings say of each."""
+"""The report's section "What took the acknowledged records", and the causes that it names for single findings."""
 
 from __future__ import annotations
 

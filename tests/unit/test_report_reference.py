@@ -1,4 +1,4 @@
-"""The report's section "Kafka against the reference": what it compares, and what it marks."""
+"""The report's section "Kafka against the reference": the compared numbers, and the differences that it marks."""
 
 from __future__ import annotations
 

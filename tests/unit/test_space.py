@@ -1,4 +1,4 @@
-"""Room for runs: what they take about is asked for before, and a run ends while there is room for its last words."""
+"""Disk space of runs: estimated before the start, and a run ends early while its last events still fit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def case(tmp_path: Path) -> Callable[..., Case]:
 
 
 def test_each_replica_has_a_copy_and_each_case_its_ledgers(case: Callable[..., Case]) -> None:
-    """10,000 records of 930 + 70 bytes."""
+    """10,000 records with 930 bytes of value and 70 bytes of overhead each."""
     base = 4 * (24 << 20) + RESERVE
     ledger = 10_000 * 20
     assert disk_space_needed([case()]) == base + 30 * MB + ledger

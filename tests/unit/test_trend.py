@@ -1,4 +1,4 @@
-"""Batches over time: what changed, what is slower for certain, what could not be read."""
+"""`ackproof trend`: batches over time, with changed versions and settings, certain slowdowns, unreadable batches."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def runs(done: Path, tmp_path: Path) -> Path:
-    """A test may change them: they are its own."""
+    """Folder of batches of `nights`, a copy that a test may change."""
     return Path(copytree(done, tmp_path / "runs", symlinks=True))
 
 
 def nights(folder: Path, go: Go) -> Path:
-    """Two nights that are alike, and one with thrice the session timeout, in which one repeat failed."""
+    """Write three batches, and return their folder. Two are alike. In the third, the session time-out is three times as
+    long, and one repeat failed."""
     for number, (seed, timeout) in enumerate(((7, 3000), (8, 3000), (9, 9000))):
         made = go("{lost: 0}", repeat=4, seed=seed, timeout=timeout).directory.path
         made.rename(made.with_name(f"night-{number}"))
@@ -74,7 +75,7 @@ def test_each_case_by_date_with_what_changed(runs: Path) -> None:
 
 
 def test_a_batch_without_numbers_hides_no_change(runs: Path) -> None:
-    """The night before the change came to no verdict: what came with it is told beside the last one that did."""
+    """If the night before a change has no verdict, the change is shown relative to the last night that has one."""
     file = BatchDir(runs / "night-1").batch_json
     batch = BatchFile.load(file)
     torn = tuple(one.model_copy(update={"verdict": Verdict.INCONCLUSIVE}) for one in batch.cases)

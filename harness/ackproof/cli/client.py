@@ -1,4 +1,4 @@
-"""`ackproof check-client`: does a program of yours keep to the contract of docs/clients.md?"""
+"""The command `ackproof check-client`: checks a user's program against the contract of docs/clients.md."""
 
 from __future__ import annotations
 

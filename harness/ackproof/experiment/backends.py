@@ -66,11 +66,7 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True)
 class BackendRow:
-    """Abilities and properties of a backend, which planning, running and judging look up.
-
-    `lacks`: missing ability → reason. `prepares`: needs that it can prepare. `simulated`: runs in virtual time, without
-    brokers. `foreign`: a cluster that ackproof did not start.
-    """
+    """Abilities and properties of a backend, which planning, running and judging look up."""
 
     lacks: Mapping[Ability, str] = field(default_factory=dict)
     """Abilities that the backend lacks, each with the reason; it completes "not possible on this backend, because

@@ -45,7 +45,7 @@ class Case:
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Draw of each fault, by the fault's number: all brokers in a random order (see `Role.resolve`)."""
     drawn: dict[int, StormDraw] = field(default_factory=dict)
-    """Faults of each storm, by the storm's number."""
+    """Draw of each storm, by the storm's number."""
 
     @property
     def faults(self) -> tuple[FaultSpec, ...]:

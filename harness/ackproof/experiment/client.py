@@ -112,4 +112,4 @@ ClientField: TypeAlias = Annotated[
         }
     ),
 ]
-"""The value of `client` in a file."""
+"""The value of `client` in a file, read as a `ClientChoice`."""

@@ -168,7 +168,7 @@ TOGETHER: Final[dict[str, JsonValue]] = {
     "properties": {"name": {"type": "string", "description": "What cases with these settings are called."}},
     "additionalProperties": _VALUE,
 }
-"""JSON schema of settings that vary together."""
+"""JSON schema of one value of an axis that sets several settings together, with an optional `name` for these cases."""
 Values: TypeAlias = Annotated[
     tuple[JsonValue, ...],
     BeforeValidator(_read_values),
@@ -178,7 +178,7 @@ Values: TypeAlias = Annotated[
 ]
 """The values of one axis: single values, or mappings of settings that vary together. See `ackproof.plan.axes`."""
 AskText: TypeAlias = Annotated[str, BeforeValidator(_read_ask)]
-"""A quantity with its arguments, in the spelling of `Ask`."""
+"""Text of a quantity in its standard spelling, such as `longest_gap(read)`. Unknown quantities are refused."""
 Bounds: TypeAlias = Annotated[
     dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_name_bounds)
 ]

@@ -198,8 +198,8 @@ class FaultSpec(Spec):
         return f"keeps {met} {grip.value}" if grip and met else ""
 
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return nodes in words, such as `node 1` or `one of 1, 2, 3`: both faults certainly hit the same one of them.
-        '' if it is not certain that a node is hit by both."""
+        """Return in words the nodes of which both faults certainly hit the same one, such as `node 1` or `one of 1, 2,
+        3`. '' if it is not certain that a node is hit by both."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         if least + most <= len(mine | its):
             return ""  # only if they hit more nodes than there are, one is hit by both

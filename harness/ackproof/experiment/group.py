@@ -24,14 +24,15 @@ _ASSIGNORS: Final[dict[GroupProtocol, tuple[Assignor, ...]]] = {
     "classic": ("range", "roundrobin", "cooperative-sticky"),
     "consumer": ("uniform", "range"),
 }
-"""Assignors of each protocol, its default first."""
+"""Assignors of each protocol; the first is its default."""
 
 _LIMITS_S: Final = {
     "group.session.timeout.ms": (6.0, 1800.0),
     "group.consumer.session.timeout.ms": (45.0, 60.0),
     "group.consumer.heartbeat.interval.ms": (5.0, 15.0),
 }
-"""Least and greatest value that brokers allow by default: `group.min.session.timeout.ms` and so on."""
+"""Smallest and greatest value in seconds that brokers allow by default for each setting
+(`group.min.session.timeout.ms`, `group.max.session.timeout.ms`, …)."""
 
 GroupName: TypeAlias = Annotated[
     str,
@@ -41,7 +42,7 @@ GroupName: TypeAlias = Annotated[
 
 
 _HEARTBEATS: Final = 6
-"""Heartbeats of a member within its session time-out."""
+"""Number of heartbeats that a member sends within its session time-out."""
 
 
 class GroupSpec(Spec):

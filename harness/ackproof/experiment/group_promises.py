@@ -92,7 +92,7 @@ for _line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").spli
         _kind, *_row = (cell.strip() for cell in _line.split("|"))
         _ROWS[_kind].append(_row)
 PROMISES: Final = tuple(_read_promises(_ROWS["promise"]))
-"""The promises of all classes, in the order in which they are tried."""
+"""The promises of all classes, in file order. Of a class, the first promise that fits a group decides."""
 HEALTHY: Final = tuple(tuple(row) for row in _ROWS["healthy"])
 """Rows (anomaly class, what healthy groups show that looks like it, why that is no finding)."""
 

@@ -33,14 +33,13 @@ ROWS: Final = Path(__file__).with_name("releases.json")
 
 
 class ReleaseLine(NamedTuple):
-    """A release line such as 4.3 (`number` is (4, 3)). `features`: feature name → lowest and highest level that its
-    brokers support."""
+    """A line of Kafka releases with the same major and minor version, such as 4.3: `number` is (4, 3)."""
 
     number: tuple[int, int]
     releases: tuple[str, ...]
     """Releases of the line, oldest first."""
     features: Mapping[str, tuple[int, int]]
-    """Lowest and highest level of each feature."""
+    """Feature name → lowest and highest level that the line's brokers support."""
 
     @property
     def zookeeper(self) -> bool:
@@ -81,7 +80,7 @@ DEFAULT: Final = RELEASES[-1]
 """Release of an experiment that names none."""
 LAST_WITH_ZOOKEEPER: Final = next(line.releases[-1] for line in reversed(LINES) if line.zookeeper)
 KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for line in LINES for name in line.features))
-"""Every feature that any known release has."""
+"""Names of the features that any known release has."""
 
 
 def too_old(version: str) -> str | None:
@@ -183,12 +182,12 @@ class KafkaBuild:
     """Number of the release, such as 4.3.1. For a build: the number in its jars, without a suffix such as
     -SNAPSHOT."""
     path: str | None = None
-    """Source tree, distribution folder or .tgz."""
+    """Path of a source tree, a distribution folder or a .tgz."""
     patch: str | None = None
     """Jar or folder of classes that comes before the release's jars in the class path, or a script of Byteman rules
     (`.btm`) that every node loads at its start."""
     image: str | None = None
-    """Image that follows the conventions of apache/kafka."""
+    """Name of a container image that follows the conventions of apache/kafka."""
     digest: str | None = None
     """Digest of the files of a build, a patch or an image. It is filled in when a file is read."""
     name: str | None = None
@@ -310,7 +309,7 @@ Kafka: TypeAlias = Annotated[
         }
     ),
 ]
-"""The value of `kafka` in a file."""
+"""The value of `kafka` in a file, read as a `KafkaBuild`."""
 
 
 class BrokerFile(Spec):

@@ -71,7 +71,7 @@ Data: TypeAlias = "dict[str, Data] | list[Data] | Scalar"
 
 
 def plain(node: Node) -> Data:
-    """Return the data of a node, without positions."""
+    """Return the value of a node as dictionaries, lists and single values, without positions."""
     match node:
         case MapNode():
             return {key: plain(value) for key, value in node.entries.items()}
@@ -233,8 +233,8 @@ class Problem:
         return f"{place}: {where}{self.message}{hint}"
 
     def as_json(self) -> dict[str, str | int | None]:
-        """Return the problem as JSON for editors and CI. `line` and `column` are null if the problem is in no line of
-        the file."""
+        """Return the problem as JSON for editors and CI. `message` lacks the remedy, which is in `hint` (null if none
+        is known). `line` and `column` are null if the problem is in no line of the file."""
         return {
             "file": self.file,
             "line": self.line or None,

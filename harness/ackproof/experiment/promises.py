@@ -37,7 +37,7 @@ class Ruling:
 
     @property
     def text(self) -> str:
-        """The reason, with what decides first."""
+        """The whole reason: `lead`, then `why`."""
         return self.lead + self.why
 
     @property

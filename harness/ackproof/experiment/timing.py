@@ -127,8 +127,8 @@ def time_out(spec: ClusterSpec, name: str) -> int:
 
 
 def longest_time_out(spec: ClusterSpec, name: str) -> int:
-    """Return the longest value, on any node, of the time-out setting `name`, in ms. The same limits apply as in
-    `time_out`."""
+    """Return the longest value, on any node, of the time-out setting `name`, in ms. A value that only
+    `ClusterSpec.of_groups` sets does not count. Raises KeyError if no known release has such a broker setting."""
     return max(_time_outs(spec, name))
 
 

@@ -100,7 +100,7 @@ class ProcessInjection(Injection[SpecT]):
         self.refused = False
         """True if there was nothing to break, and so nothing to heal: a node did not run."""
         self._terminated: dict[int, tuple[LocalNode, int | None]] = {}
-        """Nodes that got a SIGTERM, each with its pid at that time."""
+        """Nodes that got a SIGTERM, by node id, each with its process id at that time."""
 
     def _terminate(self, node: LocalNode) -> None:
         self._terminated[node.id] = node, node.pid

@@ -1,7 +1,7 @@
 """Faults of the KRaft quorum: it is lost, or a controller leaves it and comes back (KIP-853).
 
-The witness of a lost quorum is the operating system (more than half of the controllers are gone or stopped), and the
-remaining controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the
+The witness of a lost quorum is the operating system (no majority of the controllers runs), and the remaining
+controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the
 request: it lists the voters that the quorum's leader has committed.
 """
 
@@ -36,11 +36,11 @@ ELECTED_WITHIN_S: Final = 60.0
 
 
 class LoseQuorum(FaultSpec):
-    """More than half of the controllers are killed or paused (`by`), the active one among them: no metadata can change
-    until they return."""
+    """So many controllers are killed or paused (`by`) that no majority is left, the active one among them. No metadata
+    can change until they return."""
 
     KIND = "lose_quorum"
-    SUMMARY = "Kill or pause more than half of the controllers, the active one among them."
+    SUMMARY = "Kill or pause so many controllers that no majority is left, the active one among them."
     HEALING = "restart or resume them"
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.PROCESSES})
@@ -76,9 +76,8 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Return no incidents, which are the input of the prediction. Without a quorum no leader is elected, no broker
-        is fenced and no replica leaves an ISR. The next active controller waits for a whole session time-out before it
-        fences a broker."""
+        """Return no incidents: without a quorum no leader is elected, no broker is fenced and no replica leaves an ISR.
+        The next active controller waits for a whole session time-out before it fences a broker."""
         return NOTHING
 
 

@@ -57,13 +57,13 @@ class Plan:
     over repeats."""
 
     spec: ExperimentSpec
-    """The experiment of the file."""
+    """The experiment as the file writes it, with its matrix."""
     cells: tuple[Cell, ...]
-    """All combinations of the matrix."""
+    """One cell for each combination of the matrix, in its order."""
     warnings: tuple[Problem, ...]
-    """Warnings, in file order."""
+    """Problems that do not make the file invalid, in file order."""
     file: Problems = field(repr=False, compare=False)
-    """The file, with the position of every value."""
+    """The document of the file, which has the position of every value."""
     too_few_repeats: tuple[Problem, ...] = ()
     """Those of the `warnings` that more repeats would resolve."""
     over_repeats: tuple[OverRepeats, ...] = ()

@@ -218,7 +218,8 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
 
 
 def _deep_match(path: Path) -> str | None:
-    """Return a full path that ends in the same name as `path`: `acks` → `workload.producers.acks`; None for none."""
+    """Return a full path that ends in the last name of `path`: `acks` → `workload.producers.acks`; None if none
+    does."""
     for above, names in GROUPS.items():
         there = (*above, path[-1])
         if above and "*" not in above and path[-1] in names and there not in GROUPS:
@@ -304,7 +305,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def value_text(value: Scalar) -> str:
-    """Return a single value as text for the name of a case."""
+    """Return a single value as text for the name of a case. None, True and False become `null`, `true` and `false`."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -43,7 +43,7 @@ def schema_text() -> str:
 
 
 def experiment_schema() -> Schema:
-    """Return the JSON schema of experiment files (Draft 2020-12)."""
+    """Return the JSON schema of experiment files (Draft 2020-12), as nested dictionaries and lists."""
     models: tuple[type[BaseModel], ...] = (ExperimentSpec, Frame, *fault_kinds().values())
     whole = cast(Schema, models_json_schema([(model, "validation") for model in models])[1])
     parts = _mapping(whole, "$defs")

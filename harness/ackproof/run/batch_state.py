@@ -137,11 +137,10 @@ class Batch:
         self.document().save(self.directory.batch_json)
 
     def conclude(self, planned: Sequence[PlannedCase], step: Step, *, simulate: bool = False) -> None:
-        """Audit these cases as one job, judge each and all expectations over repeats, and write the results into
-        `batch.json`.
+        """Audit these cases as one job, judge each of them and all expectations over repeats, and write the results
+        into `batch.json`.
 
-        `step` is called with the name of each long step. `simulate`: also simulate each case, for the report.
-        """
+        `step` is called with the name of each long step. `simulate`: also simulate each case, for the report."""
         failed = {one.run for one in planned if one.error is not None}
         results = conclude([one.run for one in planned], step, failed=failed, simulate=simulate)
         for one, result in zip(planned, results, strict=True):

@@ -333,7 +333,8 @@ class CaseRun:
             self.service.finish(cluster, self.timeline, self.run_id)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Collect committed offsets, logs of replicas, metadata and groups while nodes run. Skip attached clusters."""
+        """Collect committed offsets, replicas' logs, metadata and groups while nodes run; nothing on a foreign
+        cluster."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]

@@ -86,7 +86,8 @@ class CaseOptions:
 
 @dataclass(frozen=True)
 class Gauges:
-    """Gauges that triggers of faults compare. `scraper`: None if the run scrapes no metrics."""
+    """Sources of the gauges that triggers of faults compare. `clients`: counts of records. `sampler`: the newest sample
+    of each partition. `scraper`: the nodes' metrics; None if the run scrapes none."""
 
     clients: Workload
     sampler: Sampler

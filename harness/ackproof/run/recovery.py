@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """Something that has not recovered. `best`: its highest progress, reached at `since_s` (monotonic seconds)."""
+    """One thing that has not recovered (`found`). `best`: its highest progress, at `since_s` (monotonic seconds)."""
 
     found: Unrecovered
     since_s: float
@@ -284,7 +284,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return further fields for `found`, as brokers answer; None: it is not stuck after all. Raises `WireError`."""
+        """Return brokers' evidence as fields of `Unrecovered`; None: it is not stuck after all. Raises `WireError`."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)

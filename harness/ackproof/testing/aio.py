@@ -103,7 +103,7 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
         await self._real.abort_transaction()
 
     def transaction(self) -> TransactionContext:
-        """Return a transaction as a context, as `AIOKafkaProducer.transaction` does."""
+        """Return an asynchronous context manager for one transaction, as `AIOKafkaProducer.transaction` does."""
         return TransactionContext(self)
 
     async def __aenter__(self) -> AuditedAioProducer:

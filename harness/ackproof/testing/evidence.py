@@ -40,8 +40,8 @@ _IDLE_S: Final = 20.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of the audit. `anomaly`: its class. `partition`, `offset`: -1 if unknown. `attempt`: the attempt that
-    produced its record, None if no attempt did."""
+    """One finding of the audit. `anomaly`: its class. `partition`, `offset`: -1 if unknown. `detail`: what is wrong, in
+    words. `attempt`: the attempt that produced its record, None if no attempt did."""
 
     anomaly: str
     topic: str

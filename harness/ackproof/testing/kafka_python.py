@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LIBRARY: Final = ClientLibrary("kafka-python", kafka.__version__)
 _LATE_S: Final = 1.0
-"""Time in seconds within which reports follow a flush."""
+"""Maximum seconds to wait for reports after a flush, and for a producer to close."""
 
 
 class _Serialized(Serializer):  # type: ignore[misc]  # kafka-python has no types

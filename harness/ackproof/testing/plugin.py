@@ -33,7 +33,7 @@ _WORKER_SAYS: Final = "ackproof_reports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the command-line options for experiments and clusters."""
+    """Add the options `--ackproof-seed`, `--ackproof-out` and `--ackproof-keep-data`."""
     group = parser.getgroup("ackproof", "experiments and clusters of ackproof")
     group.addoption(
         "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, instead of the files'."
@@ -139,7 +139,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 — x
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the paths of the experiments' reports."""
+    """Print the paths of the experiments' reports; nothing if no experiment ran."""
     reports = config.stash.get(_REPORTS, [])
     if not reports:
         return
@@ -169,7 +169,7 @@ def session_of(config: pytest.Config) -> PluginSession:
 
 
 def display_path(path: Path) -> str:
-    """Return the path as a user would type it: relative if it is below the current folder."""
+    """Return the path as a user would type it: relative if it is below the current folder, else absolute."""
     here, whole = Path.cwd(), path.absolute()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 

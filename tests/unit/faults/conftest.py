@@ -1,4 +1,4 @@
-"""What tests of faults share."""
+"""Fixtures of the fault tests: links on fake nodes (`ground`), and a fault driver on fake nodes (`make_stand`)."""
 
 from __future__ import annotations
 

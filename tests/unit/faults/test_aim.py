@@ -1,4 +1,4 @@
-"""Whom a fault hits: who holds the role now, and nobody where nobody holds it."""
+"""Resolution of roles to nodes (`find_holders`): the present holders, and () for a role without a holder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ OTHER = TopicPartition("t", 0)
 
 @dataclass
 class Cluster:
-    """Brokers 4, 5, 6, 7 of which 5 leads t/1; the controllers say one after the other who is active."""
+    """Brokers 4 to 7; broker 5 leads t/1. `active`: answers to successive questions for the active controller; the last
+    one repeats. `tells`: False if no broker describes any partition."""
 
     active: list[int | None] = field(default_factory=lambda: [102])
     zookeeper: bool = False
@@ -104,7 +105,7 @@ def test_who_is_in_a_rack_or_on_a_list(text: str, who: tuple[int, ...]) -> None:
 
 
 def test_a_draw_of_other_numbers_is_one_of_places() -> None:
-    """In a cluster that someone else runs: the second, the fourth, …; what is beyond its brokers is nobody."""
+    """In a cluster of someone else, drawn numbers are positions among brokers; those beyond the last are left out."""
     assert _hit(Role(RoleKind.BROKER), (2, 4, 3, 1)) == (5,)
     assert _hit(Role(RoleKind.BROKER), (6, 4)) == (6,)  # these are numbers that there are
     assert _hit(Role(RoleKind.BROKER), (9, 0, 3)) == (6,)
@@ -112,7 +113,7 @@ def test_a_draw_of_other_numbers_is_one_of_places() -> None:
 
 
 def test_a_controller_that_is_nobody() -> None:
-    """KRaft needs no wait. With ZooKeeper a broker takes over in a moment."""
+    """In KRaft mode no controller is awaited. With ZooKeeper, a broker takes over soon, and is awaited."""
     soon: list[int | None] = [None, None, 6]
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon))) == ()
     assert _hit(Role(RoleKind.CONTROLLER), cluster=Cluster(list(soon), zookeeper=True)) == (6,)

@@ -1,4 +1,4 @@
-"""The fault at_code as a file has it, the points per release, and the rule that it becomes."""
+"""The fault `at_code`: its fields in a file, the points of each release, and the Byteman rule that it becomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1", "4.4.0")
 
 @pytest.fixture(autouse=True)
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """The cache: by release, its jar. A test fills it."""
+    """The cached jars, by release. A test adds the jar that it needs."""
     there: dict[str, Path] = {}
     monkeypatch.setattr(
         points, "cached_classpath", lambda build: tuple(filter(None, [there.get(build.version)]))
@@ -217,7 +217,8 @@ def test_a_point_that_an_upgrade_brings_is_accepted(tmp_path: Path, jars: dict[s
 
 
 def require(folder: Path, fault: str, jar: Path, **kafka: str) -> None:
-    """Prepare a case with this fault, on these jars."""
+    """Check the points of code of a case with this fault (`require_points`). `jar`: the only jar of its Kafka. `kafka`:
+    changed fields of its `KafkaBuild`."""
     path = folder / "code.yaml"
     path.write_text(FILE.format(kafka="4.4.0", mode="", fault=fault))
     case = cases(load(path))[0]

@@ -1,4 +1,4 @@
-"""Faults of clients against real processes that are no clients: they bite, they heal, and what misses says so."""
+"""Faults of clients, with effect and without, injected into real processes that stand for clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ BUSY = "import time\nwhile True: time.sleep(0.005)"
 
 @dataclass
 class FakeClients:
-    """Processes that only sleep and wake. `deaf`: no signal reaches them."""
+    """Processes that only sleep, in place of clients. `deaf`: True if signals do not reach them. `ids`: transactional
+    ids. `said`: messages of fenced producers. `successors`: replacement of each replaced client."""
 
     children: dict[str, Child] = field(default_factory=dict)
     deaf: bool = False
@@ -160,7 +161,7 @@ def test_one_that_ended_while_frozen_is_healed(clients: FakeClients) -> None:
 
 @pytest.mark.parametrize("kind", [KillClient, PauseClient])
 def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody there, no workload, a signal that does not arrive, one that is frozen already."""
+    """Without a fitting client or a workload, without effect, or on a frozen client, the fault is not confirmed."""
     with pytest.raises(FaultNotConfirmed, match="aimed at nothing: producer"):
         injection(kind, "producer(7)", clients).inject()
     with pytest.raises(FaultNotConfirmed, match="no workload"):
@@ -185,7 +186,8 @@ def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest
 
 
 class Coordinator:
-    """Answers for brokers 1 and 2, of which the second coordinates. `epochs`: what it says, one after the other."""
+    """Transaction states as brokers 1 and 2 report them; broker 2 is the coordinator. `epochs`: producer epochs in
+    successive answers; the last one repeats."""
 
     def __init__(self, *epochs: int) -> None:
         self.epochs = list(epochs)

@@ -1,7 +1,8 @@
-"""A dud for every named point and each act: a rule that never fires, and one that says it acted and did nothing.
+"""Duds of the fault `at_code`, for every named point and each action: a rule that never fires, and a rule that only
+prints that it acted.
 
-Node and agent are made up; what counts as a bite is the injection's own. Each dud has the bite beside it.
-"""
+The node and Byteman's agent are fakes; the fault's own injection decides what is confirmed. A rule that does act is
+tested as a comparison."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ FRAMES = {
 
 
 class Rule(Enum):
-    """What comes of a rule that the agent takes."""
+    """What a rule does that the agent has loaded."""
 
     NEVER_FIRES = auto()
     SAYS_SO = auto()
-    """Its line is printed, and nothing else happens."""
+    """The rule prints its line, and has no other effect."""
     ACTS = auto()
     ACTS_UNSEEN = auto()
-    """It acts, and its line is not printed."""
+    """The rule acts, and does not print its line."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Node(FakeNode):
 
 
 class Agent(CodeAgent):
-    """Byteman's agent, which takes every rule."""
+    """A fake of Byteman's agent, which loads every rule. `outcome`: what each rule does."""
 
     def __init__(self, node: Node, does: str, outcome: Rule) -> None:
         super().__init__(cast(Any, node), "4.4.0", ())
@@ -89,10 +90,10 @@ class Agent(CodeAgent):
         return self._printed
 
     def hold_threads(self, key: str) -> None:
-        """No thread waits here."""
+        """Do nothing: no thread waits in this fake."""
 
     def release_threads(self, key: str) -> None:
-        """No thread waits here."""
+        """Do nothing: no thread waits in this fake."""
 
     def dump_threads(self) -> tuple[str, ...]:
         return tuple(self._stacks)
@@ -130,7 +131,7 @@ def test_only_what_a_witness_sees_is_a_bite(point: str, does: str) -> None:
 
 
 def test_a_halt_is_seen_without_a_word_of_the_agent() -> None:
-    """The others would be taken for what stands there anyway: their rule must have said that it acted."""
+    """The exit status alone proves a halt. The other actions also need the line that their rule prints."""
     halt = injection("leader-appended", "halt", Rule.ACTS_UNSEEN)
     halt.inject()
     assert "exit status 77" in halt.confirm()
@@ -150,7 +151,7 @@ def test_a_death_by_another_cause_is_no_halt() -> None:
 
 
 def test_of_several_nodes_one_may_refuse_the_agent() -> None:
-    """What was loaded is undone, and what was not is not asked for."""
+    """If a node refuses the agent, healing removes only the rules that were loaded, and asks no other node."""
     nodes = {1: Node(1), 2: Node(2)}
     agents = {number: Agent(node, "delay", Rule.NEVER_FIRES) for number, node in nodes.items()}
     agents[2].attach = refuse  # type: ignore[method-assign]

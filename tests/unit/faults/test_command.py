@@ -1,4 +1,4 @@
-"""A fault that the user does: believed only if its own check could say no, bounded, and nothing of it is left."""
+"""Faults by a user's commands: confirmed only if the check failed before, bounded in time, and no process is left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sh(script: str) -> list[str]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A light switch: broken while the file `dark` is there."""
+    """Return a function that makes the injection of a fault. The fault is in effect while the file `dark` exists."""
     dark = tmp_path / "dark"
 
     def build(**changed: Any) -> CommandInjection:

@@ -1,4 +1,4 @@
-"""Faults that strike what another has struck already: each is done, seen and undone as if it were alone."""
+"""Faults on a node, link or partition that another fault affects already: each works as if it were alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLACE = TopicPartition("t", 0)
 
 @dataclass
 class Node(OnThisMachine):
-    """A node with a clock, and with a replica on its disk."""
+    """A fake node with a clock, shifted by `off` seconds, and with a replica in `folder`. `looks`: shifts when read."""
 
     id: int
     is_broker: bool = True
@@ -54,7 +54,7 @@ class Node(OnThisMachine):
         return self.now
 
     def await_ready(self, timeout_s: float) -> None:
-        """It always is."""
+        """Return at once: the node is always ready."""
 
     @property
     def disk(self) -> Any:  # type: ignore[override]
@@ -83,7 +83,7 @@ class Node(OnThisMachine):
 
 @dataclass
 class Cluster:
-    """Shows a partition as it is set."""
+    """A cluster in which every broker shows the partition in the state `shown`."""
 
     nodes: dict[int, Node]
     shown: PartitionState
@@ -170,7 +170,7 @@ def test_a_broker_that_ends_while_it_is_asked_is_replaced_by_another(
 def test_settings_are_put_back_by_the_first_broker_that_runs_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other faults had ended all of them when the time for it came."""
+    """Healing waits for a broker if other faults have ended all of them."""
     asked: list[object] = []
     setting = admin.Setting("1", own=False)
     monkeypatch.setattr(admin, "describe_config", lambda link, owner, names: {"flush.ms": setting})

@@ -1,4 +1,4 @@
-"""File systems of a node that lose their power, fill up or stand still, for real (root)."""
+"""Real file systems of a node (root): they lose power, fill up, or are frozen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None
 
 
 def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> None:
-    """An fsync that was under way when the node was stopped does that: only the name is on the disk then."""
+    """An fsync in progress when the node stops commits the journal: only the canary's name is on the disk then."""
     with (system.at / "another").open("wb") as another:
         canary = Canary.write("broker-1", system)
         another.write(b"1")
@@ -39,7 +39,7 @@ def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> No
 
 
 def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
-    """An orderly unmount writes everything out: the canary lives."""
+    """An orderly unmount writes everything out, so the canary keeps its content."""
     canary = Canary.write("broker-1", system)
     system.remount()
     assert canary.lives()

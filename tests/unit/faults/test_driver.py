@@ -1,4 +1,4 @@
-"""The lives of faults, on a cluster that is made up: triggers, confirmation, healing, and every way to miss."""
+"""The fault driver on fake nodes: triggers, confirmation, healing, and every way in which a fault can fail."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
 
 
 def test_healing_is_told_from_when_it_began(make_stand: MakeStand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault's window ends there: a link may be whole long before all that heals is done."""
+    """`fault-healed` has the time at which healing began. Links may work long before all is healed."""
     stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
     start = KillInjection.heal
 
@@ -243,7 +243,7 @@ def test_healing_is_told_from_when_it_began(make_stand: MakeStand, monkeypatch: 
 def test_what_does_not_heal_holds_no_node_any_more(
     make_stand: MakeStand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other faults on that node would await it for good."""
+    """A fault whose healing fails releases its nodes. Otherwise other faults would wait for these nodes for ever."""
     stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
 
     def heal(injection: KillInjection) -> str:

@@ -1,4 +1,4 @@
-"""Planted duds of the control plane and of planned work: what was asked for and did not happen is no bite."""
+"""Duds of quorum faults and planned work: a request that had no effect must not be confirmed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLACE = TopicPartition("t", 0)
 
 @dataclass
 class Node(FakeNode):
-    """A node that answers while it runs, and logs its release."""
+    """A fake node that is ready while it runs, and whose log (`log`) names its release."""
 
     log: str = "Kafka version: 4.3.0"
 
@@ -49,7 +49,8 @@ class Node(FakeNode):
 
 @dataclass
 class FakeCluster:
-    """Answers as it is set, whatever is done to it."""
+    """A fake cluster with fixed answers, whatever is requested of it. `active`: id of the active controller.
+    `releases`: release of each node whose build was changed."""
 
     nodes: dict[int, Node]
     active: int | None = 101
@@ -70,7 +71,7 @@ class FakeCluster:
         self.releases[node_id] = build.version
 
     def create_topics(self, topics: object, timeout_s: float) -> None:
-        """Done, it says."""
+        """Do nothing: the fake accepts the request without effect."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +116,7 @@ def test_a_signal_that_misses_loses_no_quorum(cluster: FakeCluster, by: Any, sta
 
 @pytest.fixture
 def voting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Voters, as every broker lists them; what is asked of the quorum is taken and nothing happens."""
+    """The voters that every broker lists, which a test changes. Changes by requests are accepted without effect."""
     ids = [101, 102, 103]
 
     def find_quorum(link: object, *, directories: bool) -> Quorum:
@@ -182,7 +183,7 @@ def test_a_node_that_starts_on_the_old_release_is_no_upgrade(cluster: FakeCluste
 
 
 def test_a_roll_out_that_never_bit_has_healed_when_its_nodes_answer(cluster: FakeCluster) -> None:
-    """A storm counts it as missed; that no node was gone through is no healing that failed."""
+    """A storm counts it as missed. Its healing is confirmed when the nodes answer, although none was restarted."""
     upgrade = _upgrade(cluster)
     with pytest.raises(FaultNotConfirmed):
         upgrade.inject()

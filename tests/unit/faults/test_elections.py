@@ -1,4 +1,4 @@
-"""Planted duds of elections and of brokers that are taken out: what no other broker shows did not happen."""
+"""Duds of elections and decommissions: a change that no other broker shows must not be confirmed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACE = TopicPartition("t", 0)
 
 @dataclass
 class Cluster:
-    """Brokers, and what each of them shows of the partitions; a link is its broker's number."""
+    """Fake brokers; a link is its broker's number. `shown`: partitions as each shows them. `asked`: requests so far."""
 
     nodes: dict[int, FakeNode]
     shown: dict[int, dict[TopicPartition, PartitionState]]
@@ -142,9 +142,9 @@ def _leaving(cluster: Cluster, *nodes: int, drain: bool = True) -> Any:
 
 
 HELD = {0: (1, 2, 3), 1: (2, 3, 4), 2: (2, 1, 5), 3: (1, 3, 4)}
-"""Replicas by partition. Brokers other than 2 hold: 1 three, 3 three, 4 two, 5 one."""
+"""Replicas by partition. Of the brokers other than 2, broker 1 and 3 have three each, 4 has two, 5 one."""
 MOVED = {0: (1, 5, 3), 1: (5, 3, 4), 2: (4, 1, 5), 3: (1, 3, 4)}
-"""The broker with the fewest replicas takes the next, of equals the lower number."""
+"""Replicas after broker 2 has left: the broker with the fewest gets the next one; of several, the lowest id."""
 
 
 def _holding(cluster: Cluster, held: dict[int, tuple[int, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""Faults of a node's files are believed only where the file itself shows them; planted duds of each."""
+"""Faults of a node's files: confirmed if the files on disk show the effect, and only then."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from fault_stand import expect, make, make_batch
 
 PLACE = TopicPartition("t", 0)
 BATCH = 101
-"""Bytes of a batch of five records below."""
+"""Size in bytes of a batch of five records (`make_batch`)."""
 
 
 class Node(FakeNode):
-    """A node with a disk, and a log of what it said."""
+    """A fake node with a disk. `lines`: lines of its log. `laid`: an entry for each formatting of the disk."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(1)
@@ -50,7 +50,7 @@ class Node(FakeNode):
 
 @dataclass
 class Cluster:
-    """One node, and what it shows of its partition."""
+    """A cluster of one node. `shown`: partitions as the node describes them."""
 
     node: Node
     shown: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Cluster:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    """It has two segments of t/0, of which the second has two batches, and its checkpoints."""
+    """A node with two segments of t/0 (the second has two batches), two checkpoints, and the mark of a clean stop."""
     replica = tmp_path / "data" / "t-0"
     replica.mkdir(parents=True)
     (replica / f"{0:020}.log").write_bytes(make_batch(0))
@@ -103,7 +103,7 @@ def test_a_segment_is_shorter_and_holds_fewer_records(node: Node, segment: str, 
 
 
 def test_a_part_of_a_batch_is_cut_off_with_the_last_complete_one(node: Node) -> None:
-    """SIGKILL interrupts a write at the end of a page: the file ends with a part of a batch, longer than `bytes`."""
+    """A segment may end with a partial batch. It is cut off, and `bytes` of the last complete batch."""
     with _segment(node, 5).open("ab") as log:
         log.write(b"\0" * 30)
     cut = _done(node, TruncateSegment, bytes=10)
@@ -260,7 +260,7 @@ def test_it_is_healed_when_its_replicas_are_in_sync(
 
 
 def test_one_that_runs_again_is_ended_before_its_disk_is_mended(node: Node) -> None:
-    """Another fault's healing has started it: nobody writes to a disk under a broker."""
+    """A node that another fault's healing has started is killed first: no broker may write to a disk under repair."""
     emptied = _done(node, EmptyDisk)
     emptied.inject()
     node.now, node.told = NodeState.RUNNING, []

@@ -1,4 +1,4 @@
-"""Faults of consumer groups against real processes that are no members, and coordinators that say what a test wants."""
+"""Faults of consumer groups, on processes that stand for members, with coordinators whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ while True:
 
 
 class FakeMembers:
-    """Processes that print a line for each record. A coordinator lists those that run, or what `listed` says."""
+    """Processes that print a line for each record, in place of members. `listed` returns the ids of the members that
+    the coordinator lists: by default those that run. `deaf`: True if members ignore requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +66,7 @@ class FakeMembers:
         self.deaf = self.static = False
 
     def first_of(self, name: str) -> str:
-        """The member from which one took over its group.instance.id: a classic coordinator keeps its client.id."""
+        """Return the first member with this `group.instance.id`. A classic coordinator keeps its `client.id`."""
         before = {later: earlier for earlier, later in self.successors.items()}
         while name in before:
             name = before[name]

@@ -1,4 +1,4 @@
-"""Life of a fault without a cluster: an occurrence and its time → the next stage, and its events."""
+"""State machine of a fault (`Life`), without a cluster: for each occurrence and time, the next stage and its events."""
 
 from __future__ import annotations
 

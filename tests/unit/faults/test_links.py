@@ -1,4 +1,4 @@
-"""Link faults: the links that they break, their witnesses, and effects that did not take."""
+"""Link faults: the links that each kind breaks, what confirms its effect, and effects that do not appear."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_cluster_whose_links_were_not_laid(ground: Ground) -> None:
 
 
 def test_healing_half_a_fault(ground: Ground) -> None:
-    """The second link cannot be broken: what was broken before it is mended."""
+    """The second link cannot be broken; healing mends the first, which was broken already."""
     ground.mesh.every -= {Link(3, 1)}
     injection = ground.injection(spec_of("cut", link="followers(t/0) -> leader(t/0)"))
     with pytest.raises(LinkError):
@@ -184,7 +184,7 @@ def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_busy_moment_hides_no_delay(ground: Ground) -> None:
-    """Most of the looks before took long, and one came to nothing: the delay is seen all the same."""
+    """The delay is confirmed although most probes before the fault were slow, and one had no answer."""
     ground.mesh.held_up = [0.9, math.inf, 0.0, 0.9, 0.9] * 3
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
     injection.inject()
@@ -204,7 +204,7 @@ def test_busy_moments_do_not_pass_for_a_delay(ground: Ground, monkeypatch: pytes
 def test_a_busy_machine_does_not_pass_for_lost_packets(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not all questions are answered in time, and no packet was sent again."""
+    """Loss is not confirmed if some probes have no answer in time but no packet was sent again."""
     ground.mesh.astray = {Link(2, 1)}
     monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
     injection = ground.injection(spec_of("loss", link=LINK, share="30%"))
@@ -227,7 +227,7 @@ def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rat
 
 
 def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two volumes in a row are as slow as over a thin line, where none was made so."""
+    """Throttling is not confirmed if two probes in a row are slow on a link that is not throttled."""
     ground.mesh.astray = {Link(2, 1)}
     monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
     injection = ground.injection(spec_of("throttle", link=LINK, rate="50KB/s"))
@@ -238,7 +238,7 @@ def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: p
 
 
 def test_a_busy_machine_before_a_delay_hides_nothing(ground: Ground) -> None:
-    """All of the first look is as slow as the delay will be."""
+    """The delay is confirmed although all probes of the first look were as slow as the delay will be."""
     ground.mesh.held_up = [0.15] * ROUNDS
     injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
     injection.inject()

@@ -1,4 +1,4 @@
-"""Several faults on one link, or on its ends: each is confirmed, and its healing is, against what the others leave."""
+"""Several faults on one link, or on its end nodes: each is confirmed and healed relative to the others' effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STACKED = [
 def test_effects_stack_and_each_is_lifted_alone(
     ground: Ground, kind: str, body: dict[str, object], below: Effect, first: str
 ) -> None:
-    """`first`: whose healing comes first."""
+    """`first`: the fault that is healed first: this one (`own`), or the one that affected the link before (`other`)."""
     ground.mesh.impose("fault-9", Link(2, 1), below)
     injection = ground.injection(spec_of(kind, link=LINK, **body))
     injection.inject()
@@ -76,7 +76,8 @@ def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> N
 
 @pytest.mark.parametrize("kind", ["fault", "node"])
 def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground: Ground, kind: str) -> None:
-    """The hindrance does not end: the other fault is over and left it, or a node is gone and nobody holds it."""
+    """The link stays blocked and no fault that is in force explains it: the other fault is over but left its effect, or
+    a node died and no fault holds it."""
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
     injection.confirm()
@@ -93,7 +94,7 @@ def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground
 def test_what_hinders_a_look_may_end_between_two_looks_at_it(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine stands still meanwhile: the bound is over, but the other fault went on until now."""
+    """The machine stalls between two looks: the time limit passes while the other fault affects the link."""
     injection = ground.injection(spec_of("cut", link=LINK))
     injection.inject()
     injection.confirm()
@@ -174,7 +175,7 @@ def test_a_flap_that_another_fault_cuts_before_it_was_seen_up(ground: Ground) ->
 def test_a_cut_of_a_link_that_flaps_is_confirmed_though_it_was_down_at_each_look(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flapping effect is on the link at one look, and not at the next."""
+    """Another fault's flapping effect is on the link at one look and missing at the next."""
     flaps = iter([(), (Imposed("fault-9", "fault-9"),), ()])
     monkeypatch.setattr(ground.mesh, "imposed", lambda link: next(flaps, ()))
     ground.mesh.broken = {Link(2, 1)}
@@ -192,7 +193,7 @@ def test_a_flap_over_a_thin_line_is_seen_up(ground: Ground) -> None:
 
 
 def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Ground) -> None:
-    """Nobody holds the node: that nothing passes may be no fault's doing."""
+    """No fault holds the node. So the missing answers may have another cause than a fault."""
     injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
     injection.inject()
     ground.mesh.stuck = {Link(2, 1)}
@@ -206,7 +207,7 @@ def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Groun
 def test_nobody_counts_for_a_source_that_is_gone(
     ground: Ground, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Containers take counters and probes with them. Without another fault that is no excuse."""
+    """In containers, counters and probes end with a node's process. Only a fault that holds the node excuses that."""
     mesh, node = ground.mesh, ground.nodes[2]
 
     def from_the_dead(look: Callable[..., object]) -> Callable[..., object]:

@@ -1,4 +1,4 @@
-"""Kinds of faults are found by the text of their modules; none is missed, and none is imported that nobody asks for."""
+"""The registry finds every kind of fault by the text of its module, and imports only the kinds that are looked up."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Found:
 
 
 def test_who_takes_records_from_a_log() -> None:
-    """Losses of power, files of a log that rot, a log dir that fails under its broker, and what nobody knows."""
+    """These may remove records from a log: power losses, damaged files, failing log dirs, unknown commands."""
     taken = {
         name
         for name, kind in fault_kinds().items()

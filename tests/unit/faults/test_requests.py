@@ -1,4 +1,4 @@
-"""Witnesses of request faults: which outcomes of a question and its control they accept."""
+"""Witnesses of request faults: the outcomes of a probe and its control request that each accepts as evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unexpected decisions of the controller during a step of a script."""
+"""Decisions of the controller that a script's step does not account for, and a log that is read while it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changed settings, ended sessions and starved processes are believed only where brokers and kernel show them."""
+"""Changed settings, ended ZooKeeper sessions, starved processes, clock jumps: what confirms each, and what does not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Settings:
-    """Values of a setting by (broker, owner); a link is its broker's number."""
+    """Fake brokers; a link is its broker's number. `said`: a setting by (broker, owner). `asked`: changes so far."""
 
     said: dict[tuple[int, Owner], Setting] = field(default_factory=dict)
     asked: list[tuple[int, dict[Owner, dict[str, str | None]]]] = field(default_factory=list)
@@ -102,7 +102,7 @@ def test_what_is_in_force_already_is_not_asked_for(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("own", "back"), [(True, "9"), (False, None)], ids=["its own", "inherited"])
 def test_it_is_put_back_as_it_was(monkeypatch: pytest.MonkeyPatch, own: bool, back: str | None) -> None:
-    """One broker's: it is asked itself, of its own settings, and no other is."""
+    """Settings of one broker are requested from that broker, and changed there only."""
     owner = Owner(ResourceType.BROKER, "2")
     brokers = Settings({(2, owner): Setting("9", own)})
     change = brokers.change(monkeypatch, broker=2)
@@ -127,7 +127,7 @@ def test_settings_of_all_brokers_are_looked_at_on_each(monkeypatch: pytest.Monke
 
 @dataclass
 class Registrations:
-    """ZooKeeper's znodes of brokers."""
+    """The brokers' registrations in ZooKeeper: broker → its registration, None if it has none."""
 
     held: dict[int, Registration | None]
     addresses = "addresses"
@@ -194,7 +194,7 @@ def test_a_broker_without_a_session_has_none_to_lose(monkeypatch: pytest.MonkeyP
 
 
 class Turns(FakeNode):
-    """Is found stopped at so many of each ten looks."""
+    """A node that is stopped in `stopped` of every ten observations."""
 
     def __init__(self, stopped: int) -> None:
         super().__init__(1)
@@ -212,7 +212,7 @@ class Turns(FakeNode):
 def test_a_starved_process_stands_still(
     monkeypatch: pytest.MonkeyPatch, stopped: int, bites: bool, healed: bool
 ) -> None:
-    """Six tenths of the wanted standstill must be seen. The clock goes on by a look at each."""
+    """At least 0.6 of the expected standstill must be observed. The fake clock advances at each observation."""
     monkeypatch.setattr(starving, "LOOK_S", 40)
     monkeypatch.setattr(starving, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     monkeypatch.setattr(starving, "LOOK_EVERY_S", 0.0)

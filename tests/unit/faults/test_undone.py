@@ -1,4 +1,4 @@
-"""Who is asked for a change, and what of it is undone, when brokers and controllers end meanwhile."""
+"""Requests for a change, and the undoing of a change, while brokers and controllers end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ faults:
 
 @dataclass
 class Cluster:
-    """Brokers that answer while they are among `nodes`."""
+    """Fake brokers, which answer while they are in `nodes`."""
 
     nodes: dict[int, str]
 
@@ -82,7 +82,7 @@ def _refuse(why: str) -> None:
 
 
 class WithZooKeeper(Cluster):
-    """Only its controller takes changes, and that is broker 3 until another takes its place."""
+    """A cluster with ZooKeeper: only its controller (`named`), at first broker 3, accepts changes."""
 
     spec = SimpleNamespace(metadata=SimpleNamespace(broker_controls=True, session="session"))
     named = 3
@@ -98,7 +98,7 @@ def controlled(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> WithZooKeep
 
 
 def _end_the_controller(cluster: WithZooKeeper, after_s: float = 0.05) -> None:
-    """A ZooKeeper session later broker 1 is the controller."""
+    """End broker 3, the controller. Broker 1 becomes the controller after `after_s` seconds."""
     del cluster.nodes[3]
     threading.Timer(after_s, setattr, (cluster, "named", 1)).start()
 
@@ -124,7 +124,7 @@ def test_a_controller_that_nobody_replaces_is_told_within_the_bound(controlled: 
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
-    """Changes of all brokers' settings."""
+    """The changes of all brokers' settings that were requested so far."""
     asked: list[dict[str, str | None]] = []
     monkeypatch.setattr(
         admin,
@@ -165,7 +165,7 @@ def test_a_throttle_is_lifted_where_the_move_does_not_end(
 def test_a_storm_takes_a_move_that_completed_before_it_was_cancelled_and_a_file_does_not(
     cluster: Cluster, changes: list[dict[str, str | None]], monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
-    """Seen in the controller's list, or only by its answer: no controller could be asked for the list."""
+    """`seen`: True if the controller's list shows the completion; False if only the refused cancellation does."""
     del changes
     if not seen:
 

@@ -1,4 +1,4 @@
-"""What is kept of nights, and the page over them."""
+"""The history of nights (`make nightly`): the results that are kept of each night, and the page that compares them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Three nights of one watched experiment, as shards leave them, the last with thrice the session timeout."""
+    """Folders of three nights of one watched experiment. In the last, the session time-out is three times as long."""
     go = repeated(tmp_path, monkeypatch)
     found = []
     for number, timeout in enumerate((3000, 3000, 9000)):

@@ -1,4 +1,4 @@
-"""The night: which jobs, which shard, what counts as wrong. Its checks are tried on jobs that are planted wrong."""
+"""The night (`make nightly`): its jobs, their shards, and the problems that it reports, some of them planted."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_a_night_without_a_job_is_not_well() -> None:
 
 
 def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
-    """The bound is 60 s and the cases' share; a negative share makes it short here."""
+    """The time limit of a job is 60 s and `case_s` for each case; a negative `case_s` makes it short here."""
     hang = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
     result = do(Job("hangs", weight=1, file=Path("a.yaml")), tmp_path, case_s=-59.0, command=hang)
     assert result.exit_code is None
@@ -309,7 +309,7 @@ LISTED = ("--list", "--backends", "process", "--releases", "4.3.1", "--only", "b
 
 
 def _night(*words: str | Path) -> int:
-    """Its exit code, of a call in this process."""
+    """Run the command of the night in this process; return its exit code."""
     try:
         return main([str(word) for word in words])
     except SystemExit as end:

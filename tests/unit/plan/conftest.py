@@ -1,4 +1,4 @@
-"""Good experiments, and how a test loads one from its text."""
+"""Texts of valid experiments, and a fixture that loads an experiment from its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ackproof.plan import Plan, load
 
 collect_ignore_glob = ["golden/*"]
-"""They are no experiments to be run by the plugin."""
+"""Files that pytest must not collect: the plugin would run their documents as experiments."""
 
 GOOD = """\
 # every group of fields once
@@ -87,7 +87,7 @@ def good() -> str:
 
 @pytest.fixture(scope="session")
 def good_files() -> dict[str, str]:
-    """Texts of good experiments by a name."""
+    """Valid experiments as text by name: `GOOD`, the example of docs/experiments.md, and the whole catalogue."""
     # Paths in a file are relative to it, and the tests write its text elsewhere.
     catalogue = {
         path.name: path.read_text("utf-8").replace("patch: patches", f"patch: {EXPERIMENTS}/patches")
@@ -99,7 +99,7 @@ def good_files() -> dict[str, str]:
 
 @pytest.fixture
 def load_text(tmp_path: Path) -> Load:
-    """Load an experiment from its text."""
+    """Return a function that returns the plan of an experiment given as text."""
 
     def load_it(text: str) -> Plan:
         path = tmp_path / "e.yaml"

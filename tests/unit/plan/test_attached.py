@@ -1,4 +1,4 @@
-"""A case on a cluster that someone else runs: its topics, wherever they are named; commands as faults."""
+"""Cases on a cluster that someone else runs: topics renamed wherever a file names them, and commands as faults."""
 
 from __future__ import annotations
 

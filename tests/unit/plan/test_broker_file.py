@@ -1,4 +1,4 @@
-"""A broker file of a team's own: its settings count as those of the experiment, and run again without the file."""
+"""A user's broker file (`settings_from`): its settings count as the experiment's, and a stored case keeps them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Read = Callable[..., Plan]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """An experiment in a folder that is not the working one, beside a folder with the broker file."""
+    """Return a function that loads an experiment outside the working folder, next to `conf` with the broker file."""
     home = tmp_path / "experiments"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "server.properties").write_text(FILE)

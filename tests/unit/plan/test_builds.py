@@ -1,4 +1,4 @@
-"""What a file leaves open of the Kafka that it names is filled in before it is checked, and stays as it was then."""
+"""Kafka builds in a file: versions, digests and names are filled in before the checks, and a stored case keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: names, order, seeds, draws, expectations, schedule, and the way back from JSON."""
+"""Cases: ids, order, seeds, random draws, expectations, schedule, and the restoration from JSON."""
 
 from __future__ import annotations
 

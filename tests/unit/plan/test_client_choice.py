@@ -1,4 +1,4 @@
-"""The client library as an axis: its cells, and what another library than librdkafka cannot do."""
+"""The client library as an axis of the matrix, and settings that the Java client does not support."""
 
 from __future__ import annotations
 

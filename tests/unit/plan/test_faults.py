@@ -1,4 +1,4 @@
-"""Faults of a plan beyond golden files: gates and steps of scripts, predicted incidents, what every kind must say."""
+"""Faults of a plan: gates and steps of scripts, predicted incidents, and attributes that every kind must have."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_it_comes_to(load_text: Load, fault: str, hold: str, comes_to: str)
 
 
 def test_every_fault_that_holds_nodes_says_when_it_lets_go() -> None:
-    """One that keeps its nodes in a state ends at some time, or what comes after it would be refused for nothing."""
+    """Except `starve` and `flip_bits`, no kind finds something to break on a node in its own state (`GRIP`)."""
     for kind in fault_kinds().values():
         assert kind.GRIP is None or kind.GRIP not in kind.OVER or kind.KIND in ("starve", "flip_bits"), (
             kind.KIND

@@ -1,9 +1,8 @@
-"""Experiment files and what reading them says: each document of `golden/NAME.yaml` has its answer in `NAME.expected`.
+"""Golden files: each document of `golden/NAME.yaml` has its expected answer in `NAME.expected`.
 
-A document begins with `--- # title`, which may end with options of the call as JSON. The answer to a refused file is
-what a user sees; to a valid one its cells, with all that is not a default. `UPDATE_GOLDEN=1 pytest -n 0 FILE` rewrites
-the answers: read the difference before you commit it.
-"""
+A document begins with `--- # title`. The title may end with the options of `load`, as JSON. The answer to a refused
+file is what the user sees. The answer to a valid file is its cells, with all values that are not defaults.
+`UPDATE_GOLDEN=1 pytest -n 0 FILE` rewrites the answers: read the difference before you commit it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ VALIDATOR = Draft202012Validator(experiment_schema())
 
 
 def read_documents(file: Path) -> list[tuple[str, str]]:
-    """The title and the text of each document of a file."""
+    """Return (title, text) of each document of a golden file; empty if there is no such file."""
     parts = BEGIN.split(file.read_text("utf-8") if file.exists() else "")[1:]
     return list(zip(parts[::2], parts[1::2], strict=True))
 
@@ -43,10 +42,8 @@ def read_answers(file: Path) -> list[tuple[str, str]]:
 
 
 def answer(text: str, title: str, folder: Path) -> tuple[str, str]:
-    """The kind of answer to this text, valid, warning or refused, and what is said of it.
-
-    The options of the call are those that the title ends with.
-    """
+    """Return the kind of answer to a document (`valid`, `warning` or `refused`), and the answer as text. Options of
+    `load` are taken from the end of the title."""
     path = folder / "e.yaml"
     path.write_bytes(text.encode())
     options = json.loads(title[title.index(" {") :]) if title.endswith("}") else {}
@@ -70,13 +67,13 @@ def answer(text: str, title: str, folder: Path) -> tuple[str, str]:
 
 
 def kind_of(title: str) -> str:
-    """The kind of answer that a title promises: a path of the file that is refused, if not another word."""
+    """Return the kind of answer that a title promises: its first word if that is valid or warning, else refused."""
     word = re.split(r"[ :]", title, maxsplit=1)[0]
     return word if word in ("valid", "warning") else "refused"
 
 
 def describe_plan(plan: Plan) -> Iterator[str]:
-    """The warnings; each cell, with what differs from the one before it; what is expected over repeats."""
+    """Yield lines: warnings, each cell with its differences from the cell before, expectations over repeats."""
     yield from (f"warning: {warning}" for warning in plan.warnings)
     before: set[str] = set()
     for cell in plan.cells:

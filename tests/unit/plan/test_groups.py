@@ -1,4 +1,4 @@
-"""Consumer groups in a file: what is refused, what brokers are given, whom faults of clients select."""
+"""Consumer groups in a file: refused settings, broker settings that groups need, selection of members by faults."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_group_is_planned(tmp_path: Path, groups: str) -> None:
 
 
 def test_brokers_get_the_sessions_of_groups(tmp_path: Path) -> None:
-    """A coordinator of KIP-848 gives its members their session; a file overrides that."""
+    """With protocol `consumer` brokers set the session time-out of members. `cluster.config` overrides it."""
     groups = "b: {protocol: consumer, session_timeout: 9s}"
     config = configured(cases(load(written(tmp_path, groups)))[0].experiment.cluster, 1)
     given = {name: value for name, value in config.items() if name.startswith("group.")}

@@ -1,4 +1,4 @@
-"""`validate` and `plan` are quick on small files: they load what they need, and build what they use."""
+"""`validate`, `plan` and `schema` are quick on small files: they load only what they need."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ NOT_NEEDED = {
 }
 BARE = "import click, pydantic, rich.console; from pydantic import BaseModel, Field, JsonValue"
 MOST = 3.6
-"""Times the processor time of loading the three libraries that it cannot do without (0.1 s): 2.4 to 3.3 when it was
-written, and 3.9 to 5.1 while every kind of fault was built and librdkafka asked in any case."""
+"""Maximum processor time of a command, as a multiple of the time to load the three libraries that it needs (0.1 s).
+Measured: 2.4 to 3.3. It is 3.9 to 5.1 if every kind of fault is built and librdkafka is always asked."""
 
 
 def processor_s(code: str, compiled: Path | None = None) -> tuple[float, str]:
-    """What a Python process of its own takes, and what it wrote; with `compiled` modules are compiled once, into it."""
+    """Run code in a new Python process; return its processor time in seconds, and its standard error. `compiled`:
+    folder for compiled modules, so that a second call does not compile them again."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     if compiled is not None:
         environment["PYTHONPYCACHEPREFIX"] = str(compiled)
@@ -69,7 +70,7 @@ def test_what_is_not_needed_is_not_loaded(name: str, file: str) -> None:
 
 
 def test_only_the_kinds_of_a_file_are_built() -> None:
-    """What pydantic makes of a class takes most of the time, and there are fifty kinds of faults."""
+    """Most of the time goes into pydantic's building of classes, and there are about fifty kinds of faults."""
     code = command("validate", "rolling-restart.yaml") + (
         "; from ackproof.faults.registry import fault_kinds; import sys"
         "; print(*(name for name, kind in fault_kinds().items() if kind.__pydantic_complete__), file=sys.stderr)"
@@ -79,7 +80,7 @@ def test_only_the_kinds_of_a_file_are_built() -> None:
 
 @pytest.mark.parametrize("name", ["validate", "plan"])
 def test_processor_time_beside_that_of_its_libraries(name: str, tmp_path: Path) -> None:
-    """Side by side, the best of a few: a machine that is busy is so for both."""
+    """Commands and bare libraries are measured in turn: a busy machine slows down both. The best of six counts."""
     whole = command(name, "rolling-restart.yaml")
     processor_s(whole, tmp_path)
     ratios = []
@@ -94,7 +95,7 @@ def test_processor_time_beside_that_of_its_libraries(name: str, tmp_path: Path) 
     ("acks", "idempotence"), [("0", False), ("1", False), ("all", False), ("all", True)], ids=str
 )
 def test_librdkafka_need_not_be_asked(acks: Acks, idempotence: bool) -> None:
-    """To these it has no objection, whatever else a file says that is none of its settings."""
+    """librdkafka accepts these settings in any case, unless the file has a `config` for the client."""
     spec = ProducerSpec(acks=acks, idempotence=idempotence)
     assert objection("producer", producer_config(spec, "", "", "")) is None
     assert objection("consumer", reader_config({}, "read_committed", "", "")) is None

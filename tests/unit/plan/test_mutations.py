@@ -1,4 +1,4 @@
-"""Broken files: mutations of good ones. Each is still valid or is refused at the right line; nothing else happens."""
+"""Mutations of valid files: each is still valid or is refused at the right line, without another exception."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SCALAR = re.compile(r"(?P<lead>[ -]*[\w.]+: )(?P<value>[^\s{\[>&*][^{\[]*)$")
 class Mutant(NamedTuple):
     text: str
     line: int
-    """Where the change is, from 1."""
+    """Line of the change, from 1."""
     slack: int | None
-    """How far off a problem may be shown; None: anywhere in the file, and the file may still be valid."""
+    """Maximum distance, in lines, of the problem from `line`. None: any distance, and the file may be valid."""
 
 
 Mutation = Callable[[list[str], random.Random], Mutant | None]
@@ -47,7 +47,7 @@ def _join(lines: list[str], line: int, slack: int | None) -> Mutant:
 
 
 def rename_field(lines: list[str], draw: random.Random) -> Mutant | None:
-    """A typo in the name of a field."""
+    """Misspell the name of a field. Return None if the result is a valid name."""
     number = draw.choice([n for n, line in enumerate(lines) if FIELD.match(line)])
     match = FIELD.match(lines[number])
     assert match is not None
@@ -61,7 +61,7 @@ def rename_field(lines: list[str], draw: random.Random) -> Mutant | None:
 
 
 def wrong_type(lines: list[str], draw: random.Random) -> Mutant | None:
-    """A group where a single value is expected."""
+    """Replace a single value by a list or mapping."""
     number = draw.choice([n for n, line in enumerate(lines) if SCALAR.match(line)])
     match = SCALAR.match(lines[number])
     assert match is not None
@@ -70,14 +70,14 @@ def wrong_type(lines: list[str], draw: random.Random) -> Mutant | None:
 
 
 def duplicate_line(lines: list[str], draw: random.Random) -> Mutant | None:
-    """A key twice."""
+    """Repeat a line, so that a key occurs twice."""
     number = draw.choice([n for n, line in enumerate(lines) if SCALAR.match(line) and "- " not in line])
     lines.insert(number, lines[number])
     return _join(lines, number + 2, 0)
 
 
 def insert_garbage(lines: list[str], draw: random.Random) -> Mutant | None:
-    """A line that no mapping of an experiment has room for."""
+    """Insert a line that no experiment may have. Return None where a text of several lines could contain it."""
     number = draw.randrange(1, len(lines))
     if (
         lines[number].startswith("  without")
@@ -141,7 +141,7 @@ def one_character(lines: list[str], draw: random.Random) -> Mutant | None:
 
 
 def other_scalar(lines: list[str], draw: random.Random) -> Mutant | None:
-    """A value of another kind, which may happen to be right."""
+    """Replace a single value by another, which may be valid there."""
     number = draw.choice([n for n, line in enumerate(lines) if SCALAR.match(line)])
     match = SCALAR.match(lines[number])
     assert match is not None
@@ -207,7 +207,7 @@ def test_there_are_enough(good_files: dict[str, str]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_change(data: st.DataObject, good: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Any text put anywhere in a good file."""
+    """Replace up to 10 characters of a valid file by any text, at any place."""
     text = good
     at = data.draw(st.integers(0, len(text)))
     length = data.draw(st.integers(0, 10))

@@ -1,4 +1,4 @@
-"""Expectations over repeats: which cells they are of, and in which order compared runs take place."""
+"""Expectations over repeats: the cells to which each applies, and the order of runs that are compared."""
 
 from __future__ import annotations
 

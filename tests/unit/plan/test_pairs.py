@@ -1,4 +1,4 @@
-"""Storms of pairs on paper: every pair of kinds is dealt to one share, or refused with a reason."""
+"""Storms of pairs (`pairs: all`) without a cluster: each pair of kinds is in one run, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ackproof.rundir.timeline import (
 
 HEAD = "name: t\ncluster: {controllers: 3}\ntopics: {orders: {}}\nfaults:\n"
 FEW = "{stop: {target: brokers}, kill: {target: brokers}, cut: {link: broker(1) -> broker(2)}, restart: 1, pause: 1}"
-"""Of these kill and stop cannot be together: both want all brokers down."""
+"""Menu of a storm. Of its kinds, `kill` and `stop` cannot be paired: both keep all brokers down."""
 
 
 def read(folder: Path, storm: str, head: str = HEAD) -> Plan:

@@ -1,4 +1,4 @@
-"""Any experiment that fits together comes back from its JSON, and from the file that the JSON is."""
+"""Random valid experiments are restored unchanged from their JSON, and from that JSON as a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CLIENT_CONFIG = st.dictionaries(
 
 
 def durations(least: int = 1) -> st.SearchStrategy[float]:
-    """Seconds that a text can say, in steps of a microsecond."""
+    """Strategy for durations in seconds, in whole microseconds. `least`: the smallest, in microseconds."""
     return st.integers(least, 60_000_000).map(lambda us: round(us * 1e-6, 9))
 
 

@@ -1,4 +1,4 @@
-"""The JSON Schema: up to date, right where the loader is right, and of use to an editor."""
+"""The JSON schema of experiment files: up to date, right about valid and wrong files, with texts for editors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_settings_that_go_together(matrix: str, right: bool) -> None:
 
 
 def test_editors_find_words_for_every_field() -> None:
-    """Each field that is not a reference has a title and a description."""
+    """Each field without a reference has a title and a description."""
     groups = [SCHEMA, *SCHEMA["$defs"].values()]
     for group in groups:
         for name, field in group.get("properties", {}).items():
@@ -102,7 +102,7 @@ def test_editors_find_words_for_every_field() -> None:
 
 
 def test_check_jsonschema(tmp_path: Path, good: str) -> None:
-    """The tool that editors and CI use agrees."""
+    """The program check-jsonschema, which editors and CI use, accepts the catalogue and refuses a wrong file."""
 
     def check(*files: Path) -> int:
         program = Path(sys.executable).with_name("check-jsonschema")

@@ -1,4 +1,4 @@
-"""Every setting of the known releases has a row, and what affects a promise shows: in a verdict, or as not judged."""
+"""Each known setting has a row of effects, and a case reports settings with effects that no verdict judges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ workload: {{producers: {{acks: all, idempotence: true}}, duration: 5s}}
 
 @pytest.fixture
 def case(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """A case with these settings of the cluster, of a topic, and features."""
+    """Return a function that makes a case with these settings of the cluster and the topic, features and faults."""
 
     def read(cluster: str = "", topic: str = "", features: str = "", faults: str = "") -> Case:
         path = tmp_path / "x.yaml"
@@ -45,7 +45,7 @@ def test_the_page_is_that_of_the_table() -> None:
 
 
 def test_the_settings_are_those_of_all_known_lines() -> None:
-    """`python tools/kafka_settings.py` asks them."""
+    """`python tools/kafka_settings.py` writes the list, whose header names the first and last release line."""
     head, *_ = LISTED.read_text().splitlines()
     assert head.split("\t")[-1] == f"{LINES[0]} to {LINES[-1]}"
 

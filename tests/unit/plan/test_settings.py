@@ -1,4 +1,4 @@
-"""What an experiment may not set: one table, which validation and the renderers of nodes and clients both read."""
+"""Settings that an experiment must not set: refused by the check of a file, and again when they are rendered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY = [(scope, name) for scope in Scope for name in RESERVED[scope]]
 
 
 def at(path: str, value: str, *more: str) -> str:
-    """An experiment with these settings at a path."""
+    """Return an experiment as text with these settings at `path`. `more`: further lines of the file."""
     topic = "topics: {t: {config: {%s}}}" if path.startswith("topics") else "topics: {t: {}}\n%s"
     inner = value
     if not path.startswith("topics"):
@@ -49,7 +49,7 @@ def test_what_is_reserved_is_refused_where_it_stands_and_once_more_where_it_is_r
 
 
 def render(scope: Scope, config: dict[str, str]) -> None:
-    """As a case that runs does."""
+    """Render settings as a running case does. Raises `BadInput` for a reserved setting."""
     if scope is Scope.BROKER:
         check_settings(ClusterSpec(config=config))
     elif scope is Scope.PRODUCER:

@@ -1,4 +1,4 @@
-"""What an experiment may say of share groups, and the settings that follow."""
+"""Share groups in a file: refused settings, and the settings of brokers and members that follow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_a_file_with_a_share_group(
 
 
 def test_a_fetch_ends_before_the_lock_does() -> None:
-    """The ledger's lower bound of acquisition is of use only then."""
+    """A record's lock begins while its fetch is in progress. The ledger derives the earliest time from the time-out of
+    requests, which must be shorter than the lock."""
     for lock in (1.0, 5.0, 60.0):
         config = share_config(ShareGroupSpec(lock=lock), "h:1", "h0", "jobs")
         assert int(config["request.timeout.ms"]) <= min(5000, lock * 500)

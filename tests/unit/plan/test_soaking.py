@@ -1,4 +1,4 @@
-"""`--soak`: what a file says becomes a window, its faults come again in each, and what cannot be is refused."""
+"""`--soak`: the load of a file becomes a window, each window repeats its faults, and some files are refused."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def test_what_the_command_refuses(
 
 
 def test_a_reader_holds_twice_what_comes_until_it_writes() -> None:
-    """What piles up behind a storm makes several parts: a reader's memory stays with the largest."""
+    """A reader's part has at most twice the usual rows of 5 s. So a storm's backlog does not fill its memory."""
     (case,) = cases(load(EXPERIMENTS / "soak.yaml", soak=Soak("1h", None)))
     assert rotation_of(case.experiment) == Rotation(chunk_rows=1 << 15, flush_s=5.0, flush_rows=50_001)

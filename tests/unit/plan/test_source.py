@@ -1,4 +1,4 @@
-"""YAML is data only: what is refused, where, and how quickly."""
+"""YAML as data only: what is refused, with which position, and how quickly."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_too_many_combinations(load_text: Load) -> None:
     ids=["unknown fields", "keys twice", "expectations", "faults", "axes"],
 )
 def test_bounds(load_text: Load, text: str, message: str) -> None:
-    """A file that is wrong in thousands of places, or enormous, is refused in a moment."""
+    """Files with thousands of problems, or with too many entries, are refused in less than 5 s of processor time."""
     begin = time.process_time()
     with pytest.raises(InvalidExperiment, match=message):
         load_text("name: n\ntopics: {t: {}}\n" + text)

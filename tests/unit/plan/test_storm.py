@@ -1,4 +1,4 @@
-"""Storms on paper: what a seed draws, what a menu may say, and that a resolved case keeps its draws."""
+"""Storms without a cluster: draws from a seed, fields of the menu, and stored cases that keep their draws."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_the_menu_leaves_out_of_a_kind_is_drawn(read: Load) -> None:
 
 
 def test_what_is_drawn_more_changes_no_other_draw(read: Load) -> None:
-    """Menus that say everything draw as ever."""
+    """Kinds whose fields the menu gives: their draws must not change when other choices are drawn in addition."""
     said = "link: follower(orders/0) -> leader(orders/0), rate: 9KB/s"
     spec = read(f"  - storm: {{menu: {{throttle: {{weight: 1, {said}}}, kill: 1}}}}\n    at: 0s\n")
     told = [(one.kind, str(one.trigger), one.hold) for one in drawn(spec).faults[1:4]]

@@ -1,4 +1,4 @@
-"""Whose time-outs: each setting that is not at Kafka's default is listed with both values."""
+"""Time-outs of the brokers: each setting that differs from Kafka's default is listed with both values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_plan_says_it_of_each_case_and_lists_the_settings_once(load_text: Load
 
 
 def test_a_default_is_that_of_the_release(load_text: Load) -> None:
-    """num.recovery.threads.per.data.dir was 1 until 3.9, and is 2 since 4.0 (KIP-1030)."""
+    """The default of num.recovery.threads.per.data.dir was 1 until 3.9, and is 2 since 4.0 (KIP-1030)."""
     for release, value, listed in (
         ("3.9.2", 1, False),
         ("3.9.2", 2, True),

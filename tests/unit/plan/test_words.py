@@ -1,4 +1,4 @@
-"""The small languages inside the values: roles, conditions, triggers, bounds, durations, sizes, rates, paths."""
+"""Texts within the values of a file: roles, conditions, triggers, bounds, durations, sizes, rates and paths."""
 
 from __future__ import annotations
 

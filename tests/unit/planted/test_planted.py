@@ -1,7 +1,7 @@
-"""Planted bugs: the table, the outcome of a run, what is measured again, the page, and what a night complains of.
+"""Planted bugs (`make planted`): their table, the outcome of runs, repeated measurement, the page, and the problems of
+a night.
 
-The runs are fakes: a function that answers in place of `ackproof run`.
-"""
+The runs are fakes: a function answers in place of `ackproof run`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def test_a_run_is_read(tmp_path: Path) -> None:
 
 @dataclass
 class FakeRuns:
-    """Answers in place of `ackproof run`, and remembers what it was asked."""
+    """Fake of `ackproof run`: returns the results in `answers` (a bug that is not in it counts as found), and records
+    in `asked` the bugs of each call."""
 
     answers: Mapping[str, Seen] = field(default_factory=dict)
     asked: list[list[str]] = field(default_factory=list)
@@ -113,7 +114,7 @@ class FakeRuns:
 
 
 def _own(folder: Path, count: int) -> list[Bug]:
-    """Bugs with files of their own, so that a test can change these."""
+    """Return this number of bugs, `bug-0`, `bug-1`, …."""
     bugs = []
     (folder / "rules").mkdir(parents=True, exist_ok=True)
     for number in range(count):
@@ -124,7 +125,7 @@ def _own(folder: Path, count: int) -> list[Bug]:
 
 @pytest.fixture
 def own_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that holds the rules of all bugs in this test."""
+    """A folder with a Byteman rule for each of ten bugs, which a test may change."""
     folder = tmp_path / "rules"
     folder.mkdir()
     monkeypatch.setattr(Bug, "rules", property(lambda bug: folder / f"{bug.name}.btm"))
@@ -240,7 +241,7 @@ def test_only_bugs_that_were_found_can_be_lost(own_rules: Path, tmp_path: Path) 
 
 
 def test_the_command_of_a_batch(tmp_path: Path) -> None:
-    """A command in front of ackproof that does nothing leaves no batch, and no verdicts."""
+    """If the command in front of `ackproof` does nothing, there is no batch and so no result."""
     assert run_batch([BUG], tmp_path / "batch", control=True, before=["true"]) == {}
     derived = json.loads((tmp_path / "batch" / "calm.yaml").read_text(encoding="utf-8"))
     assert [type(build) for build in derived["matrix"]["cluster.kafka"]] == [str, dict]

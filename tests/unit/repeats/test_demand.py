@@ -1,4 +1,4 @@
-"""What is demanded over repeats: read, written, and within a range or not."""
+"""Expectations over repeats (`Demand`): parsing, text, and comparison of an interval with the demanded range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals against a second, plain implementation, and against the truth in simulations whose seeds are fixed."""
+"""Confidence intervals, compared with a plain second implementation and with the known truth of simulations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exact(numbers: list[float]) -> list[Value]:
 
 @st.composite
 def intervals(draw: st.DrawFn, least: int = 2) -> tuple[list[float], list[Value]]:
-    """What was in truth, and what is known of it: exactly, between two numbers, or cut."""
+    """Strategy for (true numbers, values known of them). Each value is exact, a range, or without an upper bound."""
     truth = draw(st.lists(NUMBERS, min_size=least, max_size=40))
     known = []
     for one in truth:
@@ -41,7 +41,7 @@ def intervals(draw: st.DrawFn, least: int = 2) -> tuple[list[float], list[Value]
 
 
 def plainly(count: int, share: Fraction, confidence: Fraction) -> tuple[int, int] | None:
-    """The ranks, by trying all pairs with exact fractions; None where no pair is bounded on both sides."""
+    """Return the right ranks, by trying all pairs with exact fractions; None if no pair bounds both sides."""
     mass = [comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(count + 1)]
     found = [
         (upper - lower, abs(sum(mass[:lower]) - sum(mass[upper:])), lower, upper)
@@ -78,7 +78,7 @@ def test_ranks_are_those_of_all_pairs(count: int, share: Fraction) -> None:
 
 
 def test_how_many_repeats_bound_a_quantile() -> None:
-    """Known from tables: 6 for the median, 59 for a 95th percentile; and what is open is open on one side only."""
+    """From tables: 6 repeats bound a median, 59 a 95th percentile. With fewer, one side is unbounded."""
     assert (ranks(5, 0.5, 0.95), ranks(6, 0.5, 0.95)) == ((0, 6), (1, 6))
     assert ranks(58, 0.95, 0.95)[1] == 59
     assert ranks(59, 0.95, 0.95) == (50, 59)
@@ -105,7 +105,8 @@ def test_the_quantile_that_was_seen(numbers: list[float], share: float) -> None:
 def test_what_is_known_in_part_is_never_narrower_than_the_truth(
     statistic: Statistic, drawn: tuple[list[float], list[Value]]
 ) -> None:
-    """Of a mean its ends move with the scatter, too; of quantiles the interval holds that of the truth."""
+    """For quantiles, the interval of partly known values contains that of the true numbers. For a mean only the
+    estimate is compared, because its interval also depends on the scatter."""
     truth, known = drawn
     whole, part = estimate(exact(truth), statistic), estimate(known, statistic)
     near = 1e-9 * (1 + max(truth))
@@ -128,7 +129,7 @@ def test_a_difference_is_that_of_welchs_test(left: list[float], right: list[floa
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20))
 def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float], right: list[float]) -> None:
-    """Numbers that scatter about the logarithm of their mean as they do about their mean, in parts of it."""
+    """The numbers, scaled to mean 1 and shifted, give Welch's interval of the logarithm of the ratio."""
     found = contrast_groups(exact(left), exact(right), Contrast.OVER, MEAN)
     if min(np.std(left), np.std(right)) > 1e-3 * (1 + max(*left, *right)):
         one, two = (np.array(each) / np.mean(each) + np.log(np.mean(each)) for each in (left, right))
@@ -139,8 +140,8 @@ def test_a_ratio_is_that_of_welchs_test_on_a_logarithmic_scale(left: list[float]
 
 
 def test_medians_beside_each_other_err_by_what_each_may_err_by() -> None:
-    """Of six the interval is all of them: 10, 3 less or 12 more, and 20, 5 less or 4 more. What they err by adds up as
-    variances do: 3 and 4 to 5, 12 and 5 to 13."""
+    """The interval of a median of six numbers is their whole range: 10 (3 less, 12 more) and 20 (5 less, 4 more).
+    Distances add up as squares: 3 and 4 to 5, 12 and 5 to 13."""
     left, right = [7.0, 9, 10, 10, 12, 22], [15.0, 18, 20, 20, 22, 24]
     found = contrast_groups(exact(left), exact(right), Contrast.MINUS, MEDIAN)
     assert (found.seen, found.low, found.high) == (Value.exactly(-10), -15, 3)
@@ -185,7 +186,7 @@ def test_what_was_seen_of_one_beside_another(
     over: tuple[float, float],
     minus: tuple[float, float],
 ) -> None:
-    """The least of the one beside the greatest of the other, and the other way round."""
+    """The lowest value takes the first group's lower end and the second's upper end; the highest, the others."""
     for how, seen in ((Contrast.OVER, over), (Contrast.MINUS, minus)):
         assert contrast_groups([Value(*left)] * 3, [Value(*right)] * 2, how, statistic).seen == Value(*seen)
 
@@ -202,8 +203,8 @@ DRAWN: dict[str, tuple[Draw, float, float, float]] = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_intervals_cover_as_often_as_they_say(name: str) -> None:
-    """600 draws of 20 and 60, a share of which errs by 0.009: 95 % less 2.5 times that; a mean of a long tail less,
-    as the documentation says."""
+    """600 draws of 20 and 60 numbers; their share of covering intervals has a standard error of 0.009. The bound is 95
+    % less 2.5 times that, and lower for the mean of a long-tailed distribution (see the documentation)."""
     draw, mean, median, high = DRAWN[name]
     rng = np.random.default_rng(18)
     held = {"mean": 0, "median": 0, "p95": 0, "over": 0, "minus": 0, "medians": 0}
@@ -225,7 +226,7 @@ def test_intervals_cover_as_often_as_they_say(name: str) -> None:
 
 
 def test_resampling_covers_less_where_repeats_are_few() -> None:
-    """Why the ratio of means is not resampled."""
+    """Shows why the ratio of means is not resampled: with four repeats, resampling covers the truth less often."""
     rng = np.random.default_rng(18)
     kept = resampled = 0
     for _ in range(300):
@@ -240,7 +241,7 @@ def test_resampling_covers_less_where_repeats_are_few() -> None:
 
 
 def test_identical_settings_differ_seldom() -> None:
-    """20 quantities of 20 repeats on either side of the same settings: at 95 % at most one of them is told apart."""
+    """Of 20 quantities of two groups with equal settings, the 95 % intervals may separate at most one."""
     rng = np.random.default_rng(7)
     apart = 0
     for number in range(20):
@@ -276,7 +277,7 @@ def test_how_many_repeats_of_each_would_tell_two_cases_apart() -> None:
 
 
 def test_so_many_as_would_decide_do_decide() -> None:
-    """The promise held against draws: of what was told to take n repeats, most are decided with a quarter more."""
+    """For most draws, 1.25 times the number of repeats in `Decision.enough` decides the expectation."""
     rng = np.random.default_rng(18)
     demand = Demand.parse("mean < 5500ms", Unit.SECONDS)
     told = decided = 0
@@ -291,7 +292,7 @@ def test_so_many_as_would_decide_do_decide() -> None:
 
 
 def test_a_value_that_is_open_does_not_decide() -> None:
-    """Cut above the bound is outside; cut below it may be anything."""
+    """A value without an upper end decides only if its lower end is above the bound."""
     long = [Value(7, math.inf) for _ in range(20)]
     short = [Value(1, math.inf) for _ in range(20)]
     for text in ("mean < 6s", "median < 6s", "p95 < 6s", "max < 6s"):
@@ -320,7 +321,7 @@ def test_the_greatest_is_what_was_seen() -> None:
 
 
 def test_looking_again_and_again_errs_no_more_often() -> None:
-    """The mean is on the bound, so that each decision is an error: however often one looks, at most one in twenty."""
+    """The true mean is on the bound, so each decision is an error. All tests together may err once in twenty."""
     schedule = looks(5, 40)
     assert [count for count, _ in schedule] == [5, 10, 20, 40]
     assert sum(1 - confidence for _, confidence in schedule) == pytest.approx(0.05)
@@ -337,7 +338,8 @@ def test_looking_again_and_again_errs_no_more_often() -> None:
 
 
 def test_rare_slow_repeats_are_waited_for() -> None:
-    """One in ten takes ten times as long: the first five most often show none. All of a mean wait, and nothing else."""
+    """One repeat in ten takes ten times as long, and the first five often contain none. So an early test decides no
+    mean below `EARLY_MEAN` repeats; other statistics are not delayed."""
     rng = np.random.default_rng(18)
     mean, median = (Demand.parse(f"{word} < 1.9s", Unit.SECONDS) for word in ("mean", "median"))
     wrong = 0
@@ -357,7 +359,7 @@ def test_rare_slow_repeats_are_waited_for() -> None:
 @pytest.mark.parametrize("count", [2, 5, 6, 20])
 @pytest.mark.parametrize("number", [1.0, 0.1, 0.0])
 def test_few_that_are_alike_bound_no_mean(count: int, number: float) -> None:
-    """Two counts of 1 are no proof that it is always 1: as many are needed as bound the median."""
+    """Two equal counts do not prove that the count is always equal. As many are needed as bound a median."""
     alike = exact([number] * count)
     scattered = exact([float(1 + one % 3) for one in range(count)])
     few = count < 6
@@ -374,7 +376,7 @@ def test_few_that_are_alike_bound_no_mean(count: int, number: float) -> None:
 
 
 def test_counts_that_are_alike_by_chance_are_not_told_apart() -> None:
-    """1 or 2, as often: of two repeats of each one in eight would have been told apart for certain."""
+    """Of comparisons of two counts of 1 or 2 each, one in eight would differ without the rule for equal numbers."""
     rng = np.random.default_rng(18)
     apart = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Intervals in words: with both ends, open at one of them, or at both."""
+"""Intervals as text: with two finite ends, with one, or with none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test may skip on a user's machine; in CI that is a failure, wherever the skip is said."""
+"""A test may be skipped on a user's machine. In CI each skip is a failure, by a mark, a fixture or the test."""
 
 from __future__ import annotations
 

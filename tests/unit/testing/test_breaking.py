@@ -1,4 +1,4 @@
-"""What a test does to a cluster with its own hands, on nodes that are made up: each healing names its fault."""
+"""Methods of `KafkaCluster` that break and repair nodes, on fake nodes: each healing is recorded for its own fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIFE = ["asked", "confirmed", "healed", "recovered"]
 
 
 class Made(FakeCluster):
-    """A cluster of three."""
+    """Fake of a cluster with three brokers."""
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__({number: FakeNode(number) for number in (1, 2, 3)})
@@ -60,7 +60,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaCl
 
 
 def fates(cluster: KafkaCluster) -> dict[int, list[str]]:
-    """The events of each fault, without the word fault."""
+    """Return the kinds of events of each fault, in order, without the prefix `fault-`."""
     told: dict[int, list[str]] = {}
     for event in read_timeline(cluster.run.timeline)[0]:
         assert event.fault is not None

@@ -1,4 +1,4 @@
-"""Audited clients against librdkafka's mock cluster: what their code sees, and what is written down."""
+"""Audited clients of confluent-kafka on librdkafka's mock cluster: what the user's code gets, and what is recorded."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_confluents_asyncio_clients_are_refused_with_the_way_around(book: Book) 
     from confluent_kafka.aio import AIOConsumer, AIOProducer
 
     async def made() -> None:
-        """What an asynchronous constructor gives."""
+        """Stand for a coroutine that makes a client."""
 
     coroutine = made()
     with pytest.raises(TypeError, match=r"not supported: .* asyncio\.to_thread\(client\.poll\)"):
@@ -190,7 +190,7 @@ def test_confluents_asyncio_clients_are_refused_with_the_way_around(book: Book) 
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """A mock cluster that lives in a producer, for producers and consumers beside it."""
+    """Address of a mock cluster, which runs as long as the producer that holds it."""
     holder = Producer(MOCK)
     metadata = holder.list_topics("t", timeout=10)
     (broker,) = metadata.brokers.values()

@@ -1,4 +1,4 @@
-"""Experiment files as tests, with a backend that only pretends."""
+"""Experiment files as pytest tests, with a fake of runs, audit and verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ matrix:
 
 
 class Backend:
-    """Pretends to run cases. A test says what becomes of which."""
+    """Fake of runs, audit and verdicts. `verdicts`: by case, else PASS. `errors`: exceptions of runs by case."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}

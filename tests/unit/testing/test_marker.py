@@ -107,7 +107,7 @@ def test_a_storm_is_drawn_from_its_seed() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, one in fault_kinds().items() if one.NEEDS and not one.SENDS])
 def test_what_a_kind_asks_for_is_laid_when_it_is_named(kind: str) -> None:
-    """Whatever its fields say: those of `sample` are the least that each takes."""
+    """A marker that names a kind prepares what the kind needs with any fields; `FIELDS` has the smallest sets."""
     for fields in FIELDS[kind]:
         _fault(kind=kind, laid=(kind,), **fields)
         if kind != "power_loss" or fields.get("how") == "device":

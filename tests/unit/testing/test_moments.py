@@ -1,4 +1,4 @@
-"""The lines of nodes' logs that a failed test shows: bad ones, around its faults, and ten at most."""
+"""Lines of nodes' logs that a failed test shows: only WARN and above, only around faults, at most ten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audited clients that serialize, of kafka-python and of aiokafka, against librdkafka's mock cluster."""
+"""Audited clients of kafka-python, aiokafka, and confluent-kafka with serializers, on librdkafka's mock cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def book() -> Book:
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """A mock cluster that lives in a producer, for clients of all libraries."""
+    """Address of a mock cluster, which runs as long as the producer that holds it."""
     holder = Producer(MOCK)
     metadata = holder.list_topics("t", timeout=10)
     (broker,) = metadata.brokers.values()
@@ -49,7 +49,7 @@ def cluster() -> Iterator[str]:
 
 
 def raw(cluster: str, count: int) -> list[tuple[bytes | None, bytes | None, list[str]]]:
-    """Key, value and the names of the headers of each record, as any client reads them."""
+    """Read `count` records of t/0 with a client that is not audited. Return key, value and header names of each."""
     consumer = Consumer({"bootstrap.servers": cluster, "group.id": "raw", "log_level": 0})
     consumer.assign([TopicPartition("t", 0, 0)])
     found: list[tuple[bytes | None, bytes | None, list[str]]] = []

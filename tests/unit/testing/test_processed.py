@@ -1,4 +1,4 @@
-"""What groups of the code under test processed: the rules of `Ledger.assert_processed`, without a cluster."""
+"""The rules of `Ledger.assert_processed`, without a cluster: how often a group must have processed each record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = 6
 
 @pytest.fixture
 def book() -> Book:
-    """Six records of orders/0. The fifth is not acknowledged, the sixth is of an aborted transaction."""
+    """A book with six attempts for orders/0. The fifth is not acknowledged; the sixth's transaction was aborted."""
     book = Book("0123456789abcdef", 0)
     producer = book.new_producer(LIBRARY)
     for seq in range(COUNT):

@@ -1,4 +1,4 @@
-"""The look at the machine sees what is planted, each sort of it that can be planted here."""
+"""`traces`, the check for leftovers of tests, finds one planted trace of each kind: process, folder, rules, mount."""
 
 from __future__ import annotations
 

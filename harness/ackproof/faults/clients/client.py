@@ -211,7 +211,7 @@ class ClientInjection(Injection[ClientT]):
     def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.hit: list[ClientProcess] = []
-        """The clients that were hit."""
+        """The clients that were killed, paused or fenced so far."""
         self.members: list[ClientProcess] = []
         """The processes of the clients in `hit`, and the processes that these started."""
 

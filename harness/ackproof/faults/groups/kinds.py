@@ -163,7 +163,7 @@ class _RollingInjection(GroupInjection[BounceMembers]):
     the old one. A member that another fault has ended is left out."""
 
     _order: Sequence[str] = ()
-    """Members in the order of their replacement."""
+    """Ids of the members, in the order of their replacement."""
 
     def inject(self) -> str:
         self._order = list(self.running_or_fail())

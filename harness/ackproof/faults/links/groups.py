@@ -157,7 +157,7 @@ class IsolateFault(LinkFault, NodeFault):
 
 
 class _GroupFault(LinkFault):
-    """Base of faults that keep groups of nodes apart."""
+    """Base of `split` and `bridge`, which keep groups of nodes apart."""
 
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
 

@@ -163,7 +163,7 @@ def exists(spec: ClusterSpec, link: Link) -> bool:
 
 
 def names(links: Sequence[Link]) -> str:
-    """Return the links as comma-separated text."""
+    """Return the links as comma-separated text, such as `2→1, 3→1`."""
     return ", ".join(map(str, links))
 
 

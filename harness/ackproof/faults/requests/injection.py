@@ -251,7 +251,7 @@ class _RequestsInjection(Injection[SpecT]):
             return []
 
     def _why_away(self, link: Link) -> str:
-        """Return why the target of a link cannot be asked; '' if it can."""
+        """Return why no probe can reach the target of a link, which does not run, in words; '' if it runs."""
         state = self.context.cluster.node(link.target).state()
         return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
 

@@ -24,9 +24,7 @@ from ackproof.rundir.metadata import ConfigChanged
 class ScriptActions:
     """Actions of a script's steps, one method each, and what they use.
 
-    `gates`: the proxies that hold requests until a step lets them through. `looks`: observes the effects of steps.
-    `until(look, what)`: calls `look` until it returns a true value; `what` says in words what is awaited.
-    """
+    `gates`: the proxies that hold requests until a step lets them through. `looks`: observes the effects of steps."""
 
     cluster: Cluster
     clients: Clients

@@ -44,8 +44,7 @@ Side: TypeAlias = Literal["request", "response", "both"]
 
 
 class Gate(StrEnum):
-    """A class of requests that each broker sends. They are held until a step lets one through. `sides`:
-    whether their responses are held too."""
+    """A class of requests that each broker sends. They are held until a step lets one through."""
 
     FETCHES = "fetches"
     """Fetch requests of a follower to other brokers, and their responses."""
@@ -54,7 +53,7 @@ class Gate(StrEnum):
     PROPOSALS = "proposals"
     """AlterPartition requests of a leader, and their responses."""
     HEARTBEATS = "heartbeats"
-    """BrokerHeartbeat requests."""
+    """BrokerHeartbeat requests of a broker to the active controller."""
 
     @property
     def api(self) -> Api:
