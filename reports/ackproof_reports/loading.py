@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -113,6 +114,11 @@ class CaseView:
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.entry.reasons or (self.judged.reasons if self.judged else ())
+
+    @property
+    def unreduced(self) -> str:
+        """The command that predicts this run without reductions; to be called in the folder of the batch."""
+        return shlex.join(["ackproof", "predict", self.entry.run, "--no-reductions"])
 
     @property
     def starved(self) -> tuple[str, ...]:
