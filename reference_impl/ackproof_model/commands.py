@@ -68,7 +68,7 @@ def predict(
     class counts as 0, a class without a counterexample as 2."""
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
-    from ackproof.experiment.problems import hint
+    from ackproof.experiment.problems import unknown_name
     from ackproof.judge.demands import impossible_demands
     from ackproof.judge.retention import may_remove
     from ackproof.run.options import BatchOptions, plan_cases, stored_runs
@@ -79,7 +79,9 @@ def predict(
 
     for name in story:
         if name not in list(Anomaly):
-            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
+            raise BadInput(
+                unknown_name(f"--story: unknown class '{name}'", name, list(Anomaly), "there are:")
+            )
     if forcing and not story:
         raise BadInput("--force forces the stories of --story; say which class")
     runs = tuple(path for path in files if path.is_dir())
