@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, UnreadableFile
 from ackproof.rundir.batch import BatchCase, BatchFile, PairsFile
 from ackproof.rundir.document import Document
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, Scalar, Timing, VerdictFile
@@ -307,8 +307,8 @@ def _document(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | N
         return None
     try:
         return kind.load(path)
-    except BadInput as error:
-        absent.append(str(error).replace(f"{path}: ", f"{path.relative_to(root)}: ", 1))
+    except UnreadableFile as error:
+        absent.append(f"{path.relative_to(root)}: {error.why}")
         return None
 
 
