@@ -16,6 +16,7 @@ from ackproof_model.force.command import Forcing, force_options, forced
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.experiment.case import Case
+    from ackproof.rundir.layout import CaseDir
     from ackproof.rundir.model import PredictionFile
 
 INCONCLUSIVE = 2
@@ -34,10 +35,10 @@ _NO_REDUCTIONS = click.option(
 
 @click.command(
     epilog=examples(
-        "ackproof predict experiments/acks-matrix.yaml", "ackproof predict first.yaml --story lost"
+        "ackproof predict first.yaml --story lost", "ackproof predict runs/latest --no-reductions"
     )
 )
-@click.argument("files", nargs=-1, required=True, type=FILES)
+@click.argument("files", metavar="FILE|RUN...", nargs=-1, required=True, type=FILES)
 @setting_options
 @case_option
 @click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
@@ -59,52 +60,62 @@ def predict(
     machine: bool,
     forcing: Forcing | None,
 ) -> int:
-    """Predict, before anything runs, which anomaly classes are possible, impossible or unknown in each case.
+    """Predict, before anything runs, which anomaly classes are possible, impossible or unknown in each case. For a RUN
+    (a case or a batch on disk): with the faults that it showed, as for its verdict. Nothing is written there.
 
     Exit code 254 if an expectation demands to see an impossible class. With --force the counterexamples of --story are
     forced on real brokers. The exit code is then the greatest of the codes of `ackproof force` for these. An impossible
     class counts as 0, a class without a counterexample as 2."""
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
-    from ackproof.experiment.problems import hint
+    from ackproof.experiment.problems import unknown_name
     from ackproof.judge.demands import impossible_demands
     from ackproof.judge.retention import may_remove
-    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.run.options import BatchOptions, plan_cases, stored_runs
     from ackproof.rundir.anomalies import Anomaly
     from ackproof_model.predict.answers import USUAL_STATES, ask_ahead
-    from ackproof_model.predict.prediction import SearchOptions, predict_case, scopes_of
+    from ackproof_model.predict.prediction import SearchOptions, predict_case, predict_run, scopes_of
     from ackproof_reference.explore.scope import ALL, NO_REDUCTIONS
 
     for name in story:
         if name not in list(Anomaly):
-            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
+            raise BadInput(
+                unknown_name(f"--story: unknown class '{name}'", name, list(Anomaly), "there are:")
+            )
     if forcing and not story:
         raise BadInput("--force forces the stories of --story; say which class")
+    runs = tuple(path for path in files if path.is_dir())
+    if runs and (settings or forcing or len(runs) < len(files)):
+        raise BadInput(f"{runs[0]} is a run: give runs alone, without --set and --force, or experiment files")
     console = Console(machine=machine)
-    planned = [
-        case
-        for _, case in plan_cases(BatchOptions(files, only=only, settings=settings))
-        if only or case.repeat == 1
-    ]
+    asked: list[tuple[Case, CaseDir | None]]
+    if runs:
+        asked = [(case, run) for run, case in stored_runs(runs, only)]
+    else:
+        cases = [case for _, case in plan_cases(BatchOptions(files, only=only, settings=settings))]
+        asked = [(case, None) for case in cases if only or case.repeat == 1]
     told: list[tuple[str, PredictionFile]] = []
     wrong: list[str] = []
     with console.show_progress("exploring small worlds") as tell:
         reductions = NO_REDUCTIONS if no_reductions else ALL
         options = SearchOptions(max_states or USUAL_STATES, reductions=reductions)
-        for done, of in ask_ahead(scopes_of(planned, options), max_states=options.max_states):
+        scopes = scopes_of((case for case, run in asked if run is None), options)
+        for done, of in ask_ahead(scopes, max_states=options.max_states):
             tell(f"{done} of {of} small worlds explored")
-        for case in planned:
-            prediction = predict_case(case, options)
-            name = case.id.rpartition("#")[0]
+        for case, run in asked:
+            name = case.id.rpartition("#")[0] if run is None else case.id
             title = case.experiment.name if name == "case" else name
-            told.append((title, prediction))
+            if run is not None:
+                told.append((title, predict_run(case, run, max_states=max_states, reductions=reductions)))
+                continue
+            told.append((title, prediction := predict_case(case, options)))
             texts = impossible_demands(prediction, case.experiment.expect, removable=may_remove(case))
             wrong += [f"{title}: {text}" for text in texts]
     if machine:
         console.document(
             [
                 {"case": case.id, **one.model_dump(mode="json")}
-                for case, (_, one) in zip(planned, told, strict=True)
+                for (case, _), (_, one) in zip(asked, told, strict=True)
             ]
         )
     else:
@@ -114,7 +125,7 @@ def predict(
         raise BadInput("\n".join(wrong))
     if not forcing:
         return 0
-    return max([_forced(console, case, name, max_states, forcing) for case in planned for name in story])
+    return max([_forced(console, case, name, max_states, forcing) for case, _ in asked for name in story])
 
 
 def _forced(console: Console, case: Case, anomaly: str, max_states: int | None, forcing: Forcing) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import RELEASES, numbers
-from ackproof.experiment.problems import hint
+from ackproof.experiment.problems import unknown_name
 from ackproof.rundir.model import StoryStep
 from ackproof_model.predict.answers import sources, steps_of
 from ackproof_model.predict.cases import ACKS
@@ -56,7 +56,9 @@ def _check_name(option: str, what: str, name: str, there: Collection[str]) -> st
     For the message: `option` is the command-line option that has the name, `what` the kind of name.
     """
     if name not in there:
-        raise BadInput(f"{option}: unknown {what} '{name[:60]}'{hint(name, list(there), 'there are:')}")
+        raise BadInput(
+            unknown_name(f"{option}: unknown {what} '{name[:60]}'", name, list(there), "there are:")
+        )
     return name
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.judge.oracle import Oracle
-from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof_model.predict.answers import USUAL_STATES, remembered
@@ -34,8 +33,7 @@ class ReferenceOracle(Oracle):
             known = all(remembered(scope) is not None for scope in scopes_of([case]))
             states = USUAL_STATES if known else QUICK_STATES
             return predict_case(case, SearchOptions(states, group_states=QUICK_GROUP_STATES))
-        counts = AuditFile.load(run.audit_json).counts
-        return predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
+        return predict_run(case, run)
 
     def replay(self, case: Case, run: CaseDir) -> ConformanceFile:
         """Replay an audited run by the reference implementation and explain its losses. Return the content of

@@ -161,8 +161,7 @@ def annotation(problem: Problem, file: str) -> str:
     no file."""
     place = f"file={_escape(file, ':,')},line={problem.line or 1},col={problem.column or 1}," if file else ""
     title = _escape(problem.path or "ackproof", ":,")
-    hint = f" ({problem.hint})" if problem.suggestion else ""
-    return f"::{problem.severity} {place}title={title}::{_escape(problem.message + hint)}"
+    return f"::{problem.severity} {place}title={title}::{_escape(problem.message)}"
 
 
 def output(name: str, value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +12,7 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, UnreadableFile
 from ackproof.rundir.batch import BatchCase, BatchFile, PairsFile
 from ackproof.rundir.document import Document
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, Scalar, Timing, VerdictFile
@@ -113,6 +114,11 @@ class CaseView:
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.entry.reasons or (self.judged.reasons if self.judged else ())
+
+    @property
+    def unreduced(self) -> str:
+        """The command that predicts this run without reductions; to be called in the folder of the batch."""
+        return shlex.join(["ackproof", "predict", self.entry.run, "--no-reductions"])
 
     @property
     def starved(self) -> tuple[str, ...]:
@@ -303,8 +309,8 @@ def _document(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | N
         return None
     try:
         return kind.load(path)
-    except BadInput as error:
-        absent.append(str(error).replace(f"{path}: ", f"{path.relative_to(root)}: ", 1))
+    except UnreadableFile as error:
+        absent.append(f"{path.relative_to(root)}: {error.why}")
         return None
 
 

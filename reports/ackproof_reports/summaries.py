@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ackproof.rundir.batch import OverRepeats, PairOutcome
+from ackproof.rundir.model import Chance
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.expectations import state_of
 from ackproof_reports.facts import CaseFacts, timing_names, timings
@@ -223,6 +224,7 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         lines += ["", "### Reasons", ""]
         for fact, error, given in reasons:
             lines += [f"- {markdown(fact.title)}: {markdown(text)}" for text in (*given, error) if text]
+    lines += _reductions(facts)
     if permitted := [(fact, fact.case.judged.permitted) for fact in facts if fact.case.judged]:
         told_of = [f"- {markdown(fact.title)}: {markdown(text)}" for fact, text in permitted if text]
         lines += ["", "### Why what is gone passes", "", *told_of] if told_of else []
@@ -236,6 +238,19 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         lines += ["", "</details>"]
     lines += ["", f"Seed {batch.file.seed}. Repeat with: {markdown_code(batch.file.command)}", ""]
     return "\n".join(lines)
+
+
+def _reductions(facts: Sequence[CaseFacts]) -> list[str]:
+    """Return a section with each forbidden class of a case that a search with reductions calls impossible, and the
+    command that searches without them; empty if there is none."""
+    lines = []
+    for fact in facts:
+        for one in fact.case.judged.classes if fact.case.judged else ():
+            if one.count and one.forbidden and one.reductions and one.predicted == Chance.IMPOSSIBLE:
+                text = f"{fact.title}: {one.anomaly}: {', '.join(one.reductions)}. Without them: "
+                lines.append(f"- {markdown(text)} {markdown_code(fact.case.unreduced)}")
+    title = "### Reductions of the searches that say impossible"
+    return ["", title, "", *lines] if lines else []
 
 
 def _table(facts: Sequence[CaseFacts]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.audit.results import AuditResult
+from ackproof.base.advice import Advice
 from ackproof.cli.main import main_code
 from ackproof.experiment.problems import Problem
 from ackproof.run import conclude as concluding
@@ -112,12 +113,12 @@ def test_exit_code(codes: tuple[int, ...], comparison: ComparisonFile | None, co
 
 
 def test_workflow_commands_are_escaped_by_the_rules_of_github() -> None:
-    problem = Problem("a", 3, 7, "100%: a, b", "50 %: a,\r\n::error::b", severity="warning")
+    problem = Problem("a", 3, 7, "100%: a, b", Advice("50 %: a,\r\n::error::b"), severity="warning")
     assert annotation(problem, "a,b:c.yaml") == (
         "::warning file=a%2Cb%3Ac.yaml,line=3,col=7,title=100%25%3A a%2C b::50 %25: a,%0D%0A::error::b"
     )
-    assert annotation(Problem("", 0, 0, "", "no file"), "") == "::error title=ackproof::no file"
-    hinted = Problem("a.yaml", 2, 1, "x", "unknown", suggestion="y")
+    assert annotation(Problem("", 0, 0, "", Advice("no file")), "") == "::error title=ackproof::no file"
+    hinted = Problem("a.yaml", 2, 1, "x", Advice("unknown", suggestion="y"))
     assert annotation(hinted, "a.yaml").endswith("::unknown (did you mean 'y'?)")
 
 

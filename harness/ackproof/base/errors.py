@@ -3,13 +3,29 @@ are raised."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ackproof.base.advice import Advice
+
 
 class AckproofError(Exception):
     """Base class of ackproof's exceptions. `str(error)` is a message for the user, who can act on it."""
 
 
 class BadInput(AckproofError):
-    """The input (usage, YAML, files of a run, machine) cannot be used. Exit code 254."""
+    """The input (usage, YAML, files of a run, machine) cannot be used. Exit code 254. `fact`: what is wrong, or an
+    `Advice`. `hint`: what to do about it."""
+
+    def __init__(self, fact: str, hint: str = "") -> None:
+        super().__init__(Advice(fact, hint))
+
+
+class UnreadableFile(BadInput):
+    """A file of a run or a batch is missing, or has another form. `why`: the text without the name of the file."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.why = why
+        super().__init__(f"{path}: {why}")
 
 
 class MissingTool(BadInput):

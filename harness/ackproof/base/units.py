@@ -13,6 +13,8 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ackproof.base.advice import Advice, expected
+
 T = TypeVar("T")
 
 FROM_FILE: Final = {"source": "file"}
@@ -48,9 +50,10 @@ SHARE_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?%$"
 RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 
 
-def wrong(message: str) -> PydanticCustomError:
-    """Return a pydantic validation error whose message is shown to the user unchanged."""
-    return PydanticCustomError(WRONG, "{text}", {"text": message})
+def wrong(fact: str, hint: str = "") -> PydanticCustomError:
+    """Return a pydantic validation error whose message is shown to the user unchanged. `fact`: what is wrong, or an
+    `Advice`. `hint`: what to do about it."""
+    return PydanticCustomError(WRONG, "{text}", {"text": Advice(fact, hint)})
 
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
@@ -196,11 +199,13 @@ def _measured(
                 raise wrong(f"expected {error}, not '{value[:60]}'") from error
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             if info.context is FROM_FILE:
-                raise wrong(f"the number {value} lacks a unit; write e.g. {examples[0]} (or {value:g}{unit})")
+                raise wrong(
+                    f"the number {value} lacks a unit", f"write e.g. {examples[0]} (or {value:g}{unit})"
+                )
             return value
         if value is None and may_be_none and info.context is not FROM_FILE:
             return None
-        raise wrong(f"expected a text such as {examples[0]}")
+        raise wrong(expected(f"a text such as {examples[0]}"))
 
     schema = WithJsonSchema({"type": "string", "pattern": pattern, "examples": list(examples)})
     return BeforeValidator(read), PlainSerializer(write, return_type=str), schema

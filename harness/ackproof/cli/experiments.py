@@ -67,6 +67,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
 
     Exit code 254 if there is an error. Warnings leave it at 0.
     """
+    from ackproof.base.advice import advice_of
     from ackproof.console import Console
     from ackproof.experiment.problems import InvalidExperiment, Problem
     from ackproof.plan.cases import cases, load
@@ -83,7 +84,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], machine: bool) 
             console.error(str(error))
             continue
         except BadInput as error:
-            problems.append(Problem(str(file), 0, 0, "", str(error).removeprefix(f"{file}: ")))
+            problems.append(Problem(str(file), 0, 0, "", advice_of(error)))
             console.error(str(error))
             continue
         found = cases(plan)

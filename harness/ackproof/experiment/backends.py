@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
+from ackproof.base.advice import Advice
+
 Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 
 
@@ -89,13 +91,16 @@ BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
         "auto": BackendRow(prepares=_LAID),
         "attach": BackendRow(
             lacks={
-                Ability.PROCESSES: "the processes of a cluster that someone else runs are out of reach; "
-                "use `command`",
+                Ability.PROCESSES: Advice(
+                    "the processes of a cluster that someone else runs are out of reach", "use `command`"
+                ),
                 Ability.RELEASES: "the brokers of a cluster that someone else runs are not ours to restart",
                 Ability.LINKS: "the links of a cluster that someone else runs are not ours to break",
                 Ability.REQUESTS: "the links of a cluster that someone else runs are not ours to lay through a "
                 "proxy, and what they carry may be encrypted or ask for a login",
-                Ability.CLOCKS: "the clocks of a cluster that someone else runs are out of reach; use `command`",
+                Ability.CLOCKS: Advice(
+                    "the clocks of a cluster that someone else runs are out of reach", "use `command`"
+                ),
                 Ability.DISKS: "the disks of a cluster that someone else runs are not ours to break or look at",
                 Ability.ZOOKEEPER: "ZooKeeper of a cluster that someone else runs is not ours to touch",
                 Ability.DELETION: "on a cluster that someone else runs nothing is deleted before the end",

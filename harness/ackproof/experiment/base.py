@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
+from ackproof.base.advice import advice_of, expected
 from ackproof.base.units import wrong
 from ackproof.rundir.partition import TopicPartition
 
@@ -30,15 +31,15 @@ def _config_text(value: object) -> str:
     Raises `PydanticCustomError` for a value that is no scalar, or has control characters.
     """
     if value is None:
-        raise wrong("expected a value; an empty one is written ''")
+        raise wrong("expected a value", "an empty one is written ''")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         text = str(value)
         if not text.isprintable():
-            raise wrong("expected a value of one line, without control characters")
+            raise wrong(expected("a value of one line, without control characters"))
         return text
-    raise wrong("expected a single value (text, a number, true or false)")
+    raise wrong(expected("a single value (text, a number, true or false)"))
 
 
 def matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
@@ -47,7 +48,7 @@ def matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
 
     def read(value: object) -> object:
         if not isinstance(value, str) or not pattern.match(value):
-            raise wrong(f"expected {what}")
+            raise wrong(expected(what))
         return value
 
     return BeforeValidator(read)
@@ -84,11 +85,11 @@ def text_field(
         if isinstance(value, kind):
             return value
         if not isinstance(value, str):
-            raise wrong(f"expected {what}")
+            raise wrong(expected(what))
         try:
             return parse(value)
         except ValueError as error:
-            raise wrong(str(error)) from error
+            raise wrong(advice_of(error)) from error
 
     return BeforeValidator(read), PlainSerializer(str, return_type=str)
 

@@ -10,7 +10,7 @@ from ackproof.experiment.backends import Need
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.kafka import KafkaBuild
-from ackproof.experiment.problems import hint
+from ackproof.experiment.problems import unknown_name
 from ackproof.rundir.documents import Scalar
 
 
@@ -107,7 +107,7 @@ def find_cases(name: str, ids: Sequence[str]) -> list[str]:
     exact = [one for one in ids if name in (one, cell_of(one))]
     found = exact or [one for one in ids if name and one.startswith(name)]
     if not found:
-        raise BadInput(f"no case is called '{name}'{hint(name, list(ids), 'there is', most=8)}")
+        raise BadInput(unknown_name(f"no case is called '{name}'", name, list(ids), "there is", most=8))
     cells = dict.fromkeys(map(cell_of, found))
     if not exact and len(cells) > 1:
         raise BadInput(f"'{name}' is the beginning of {len(cells)} cases: {', '.join(list(cells)[:8])}")

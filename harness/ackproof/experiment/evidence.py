@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
+from ackproof.base.advice import expected
 from ackproof.base.units import Duration, wrong
 from ackproof.experiment.base import Flag, Spec, Whole
 
@@ -48,7 +49,7 @@ class EvidenceSpec(Spec):
     @classmethod
     def _share(cls, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise wrong("expected a share between 0 and 1, such as 0.5")
+            raise wrong(expected("a share between 0 and 1, such as 0.5"))
         return value
 
 

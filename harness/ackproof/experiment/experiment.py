@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from ackproof.base.advice import Advice, advice_of, expected
 from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole, matching
@@ -51,13 +52,13 @@ def _find_value(data: object, *path: str) -> object:
 
 def _read_scalar(value: object) -> object:
     if isinstance(value, (dict, list, tuple)):
-        raise wrong("expected a single value")
+        raise wrong(expected("a single value"))
     return value
 
 
 def _read_values(value: object) -> object:
     if not value or not isinstance(value, (list, tuple)):
-        raise wrong("expected a list of values such as [1, 2]")
+        raise wrong(expected("a list of values such as [1, 2]"))
     return value
 
 
@@ -91,7 +92,7 @@ def _read_ask(name: object) -> object:
     except UnknownQuantity as error:
         raise unknown("quantity", [*error.valid, "given"], error.said) from error
     except ValueError as error:
-        raise wrong(str(error)) from error
+        raise wrong(advice_of(error)) from error
 
 
 def _find_quantity(name: str, twice: bool) -> Quantity | None:
@@ -102,7 +103,7 @@ def _find_quantity(name: str, twice: bool) -> Quantity | None:
     except ValueError:
         return None
     if twice:
-        raise wrong(f"'{name}' stands twice; give each bound an entry of its own")
+        raise wrong(f"'{name}' stands twice", "give each bound an entry of its own")
     return quantity
 
 
@@ -115,14 +116,14 @@ def _read_bound(given: object) -> object:
     try:
         bound = Bound.parse(value, quantity.unit)
     except ValueError as error:
-        raise wrong(str(error)) from error
+        raise wrong(advice_of(error)) from error
     _check_window(bound.window, quantity)
     return bound
 
 
 def _check_window(window: Window, quantity: Quantity) -> None:
     if window != WHOLE and not quantity.windows:
-        raise wrong(f"'{window}' says nothing of {quantity.key}, which is of a whole run; leave it out")
+        raise wrong(f"'{window}' says nothing of {quantity.key}, which is of a whole run", "leave it out")
 
 
 def _is_over_repeats(bound: object) -> bool:
@@ -149,11 +150,11 @@ def _read_demand(given: object) -> object:
     match = _FIRST_WORD.match(str(value))
     if match is not None and Statistic.named(match[1]) is None:
         near = nearest(match[1], STATISTICS)
-        raise wrong(f"unknown statistic '{match[1]}' (did you mean '{near}'?)")
+        raise wrong(Advice(f"unknown statistic '{match[1]}'", suggestion=near or ""))
     try:
         demand = Demand.parse(str(value), quantity.unit)
     except ValueError as error:
-        raise wrong(str(error)) from error
+        raise wrong(advice_of(error)) from error
     _check_window(demand.window, quantity)
     return demand
 
@@ -351,9 +352,8 @@ class ExperimentSpec(Spec):
     @classmethod
     def _fit_for_a_folder(cls, value: str) -> str:
         if not _NAME.match(value):
-            raise wrong(
-                "expected a name of up to 100 letters, digits, '.', '_' and '-' that begins with a letter or digit"
-            )
+            what = "a name of up to 100 letters, digits, '.', '_' and '-' that begins with a letter or digit"
+            raise wrong(expected(what))
         return value
 
     @property

@@ -55,10 +55,13 @@ class Complaints(Protocol):
         """Return True if no problem was reported yet for these fields, and, with `cluster`, for the number of brokers
         and the Kafka release in `cluster`."""
 
-    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+    def report(
+        self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
+    ) -> None:
         """Report a problem with the value of a field; if `key` is True, with the name of that field.
 
-        `suggestion`: the text that the user probably meant.
+        `fact`: what is wrong, or an `Advice`. `hint`: what to do about it. `suggestion`: the text that the user
+        probably meant.
         """
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
@@ -125,6 +128,11 @@ class FaultSpec(Spec):
     @property
     def kind(self) -> str:
         return self.KIND
+
+    @property
+    def target_text(self) -> str:
+        """The fault in words without its kind, such as `leader(orders/0)`."""
+        return str(self).removeprefix(self.kind).strip()
 
     @property
     def is_drawn(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer, WithJsonSchema, model_validator
 
+from ackproof.base.advice import expected
 from ackproof.base.units import Duration, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import JAVA, ClientChoice, ClientField, read_command
@@ -293,7 +294,7 @@ def _read_identity(value: object) -> str:
         raise wrong("a pointer into a JSON value begins with a slash, such as {json: /order/id}")
     if isinstance(value, str) and value in _WORDS:
         return value
-    raise wrong("expected value, header, key or {json: /order/id}")
+    raise wrong(expected("value, header, key or {json: /order/id}"))
 
 
 IdentityField: TypeAlias = Annotated[

@@ -20,6 +20,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer, WithJsonSchema
 
+from ackproof.base.advice import expected
 from ackproof.base.units import wrong
 from ackproof.experiment.base import Config, Spec, Text
 
@@ -259,14 +260,12 @@ def _read_build(value: object) -> KafkaBuild:
             return KafkaBuild(value)
         case int() | float() if not isinstance(value, bool):
             raise wrong(
-                f'a version is a text: without quotes this is the number {value}; write it as "{DEFAULT}"'
+                f"a version is a text: without quotes this is the number {value}", f'write it as "{DEFAULT}"'
             )
         case Mapping():
             return _read_fields({str(key): text for key, text in value.items()})
-    raise wrong(
-        f'expected a full version in quotes, such as "{DEFAULT}", or {NEWEST_RELEASE}, {{path: …}}, '
-        "{version: …, patch: …} or {image: …}"
-    )
+    builds = f"{NEWEST_RELEASE}, {{path: …}}, {{version: …, patch: …}} or {{image: …}}"
+    raise wrong(expected(f'a full version in quotes, such as "{DEFAULT}", or {builds}'))
 
 
 def _read_fields(given: dict[str, object]) -> KafkaBuild:
@@ -275,9 +274,9 @@ def _read_fields(given: dict[str, object]) -> KafkaBuild:
         name: text for name, text in given.items() if isinstance(text, str) and text.isprintable() and text
     }
     if strange := [name for name in given if name not in known]:
-        raise wrong(f"kafka has no field '{strange[0][:60]}'; it has {', '.join(known)}")
+        raise wrong(f"kafka has no field '{strange[0][:60]}'", f"it has {', '.join(known)}")
     if len(texts) < len(given):
-        raise wrong("expected texts in quotes")
+        raise wrong(expected("texts in quotes"))
     if len(origins := [name for name in ORIGINS if name in given]) > 1:
         raise wrong(f"{' and '.join(origins)}: give one of them")
     if not _VERSION.match(texts.get("version", "")):
@@ -327,7 +326,7 @@ class BrokerFile(Spec):
 def _read_broker_file(value: object) -> object:
     if value is None or isinstance(value, dict | BrokerFile):
         return value
-    raise wrong("expected the path of a broker file, such as server.properties")
+    raise wrong(expected("the path of a broker file, such as server.properties"))
 
 
 _PATH_SCHEMA = WithJsonSchema({"type": "string", "minLength": 1, "title": "Broker file"})

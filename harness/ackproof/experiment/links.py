@@ -21,6 +21,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
 
+from ackproof.base.advice import Advice, advice_of, expected
 from ackproof.base.units import wrong
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import text_field
@@ -57,7 +58,7 @@ class LinkEnds:
         if name == CLIENTS:
             return cls(None, Role.parse(right))
         if name.isalpha() and nearest(name, [CLIENTS], cutoff=0.8):
-            raise ValueError(f"unknown role '{name[:60]}' (did you mean '{CLIENTS}'?)")
+            raise ValueError(Advice(f"unknown role '{name[:60]}'", suggestion=CLIENTS))
         return cls(Role.parse(left), Role.parse(right))
 
     def __str__(self) -> str:
@@ -117,8 +118,8 @@ def _member(value: object) -> Role:
         try:
             return Role.parse(value)
         except ValueError as error:
-            raise wrong(str(error)) from error
-    raise wrong("expected a node's number or a role such as minority")
+            raise wrong(advice_of(error)) from error
+    raise wrong(expected("a node's number or a role such as minority"))
 
 
 def _read_group(value: object) -> tuple[Role, ...]:

@@ -6,11 +6,11 @@ A problem names its place in the file and, where there is one, the nearest valid
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Scalar
 
@@ -114,6 +114,13 @@ def shorten(text: str, limit: int = 60) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+def shorten_advice(advice: Advice, limit: int = 500) -> Advice:
+    """Return a message, shortened to `limit` characters and made printable."""
+    fact = shorten(advice.fact, limit)
+    hint = shorten(advice.hint, max(1, limit - len(fact) - 2))
+    return Advice(fact, hint, suggestion=shorten(advice.suggestion, 300))
+
+
 Path: TypeAlias = tuple[str | int, ...]
 """Path from the root of a document to a field: names of fields, and list indices that count from 0."""
 
@@ -183,18 +190,16 @@ def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
     return None
 
 
-def hint(name: str, valid: Sequence[str], otherwise: str, most: int | None = None) -> str:
-    """Return the end of a message about an unknown name: `(did you mean …?)`, else `otherwise` and the valid
+def unknown_name(
+    fact: str, name: str, valid: Sequence[str], otherwise: str, most: int | None = None
+) -> Advice:
+    """Return the message about an unknown name: `fact (did you mean …?)`, else `fact; `, `otherwise` and the valid
     names.
 
     `most`: the largest number of valid names to list; None: all.
     """
     near = nearest(name, valid)
-    return f" (did you mean '{near}'?)" if near else f"; {otherwise} {', '.join(valid[:most])}"
-
-
-_REMEDY: Final = re.compile(r"((?:[^';]|(?<=\w)'(?=\w)|'[^']*')*?)(?:; (.+)| \((did you mean .+\?)\))\Z")
-"""Pattern of a message: what is wrong, then, after a semicolon outside quotes, what to do."""
+    return Advice(fact, suggestion=near) if near else Advice(fact, f"{otherwise} {', '.join(valid[:most])}")
 
 
 @dataclass(frozen=True, order=True)
@@ -206,31 +211,15 @@ class Problem:
     line: int
     column: int
     path: str
-    message: str
-    """What is wrong; in most messages followed by a semicolon and what to do."""
-    suggestion: str | None = field(default=None, compare=False)
-    """The name that the user probably meant; None if none is near."""
+    message: Advice
+    """What is wrong, and in most messages what to do."""
     severity: Literal["error", "warning"] = field(default="error", compare=False)
     """A file with an error is refused; one with warnings only is not."""
-
-    @property
-    def hint(self) -> str | None:
-        """A remedy for the problem, in words; None if none is known."""
-        if self.suggestion:
-            return f"did you mean '{self.suggestion}'?"
-        remedy = _REMEDY.match(self.message)
-        return (remedy[2] or remedy[3]) if remedy else None
-
-    @property
-    def fact(self) -> str:
-        remedy = _REMEDY.match(self.message)
-        return remedy[1] if remedy else self.message
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         where = f"{self.path}: " if self.path else ""
-        hint = f" ({self.hint})" if self.suggestion else ""
-        return f"{place}: {where}{self.message}{hint}"
+        return f"{place}: {where}{self.message}"
 
     def as_json(self) -> dict[str, str | int | None]:
         """Return the problem as JSON for editors and CI. `message` lacks the remedy, which is in `hint` (null if none
@@ -241,8 +230,8 @@ class Problem:
             "column": self.column or None,
             "path": self.path,
             "severity": self.severity,
-            "message": self.fact,
-            "hint": self.hint,
+            "message": self.message.fact,
+            "hint": self.message.remedy,
         }
 
     def excerpt(self, lines: Sequence[str]) -> str:
@@ -273,12 +262,12 @@ class InvalidExperiment(BadInput):
         self.problems: tuple[Problem, ...] = tuple(every[:MOST_PROBLEMS])
         self.lines: Sequence[str] = ()
         self._more = len(every) > MOST_PROBLEMS
-        super().__init__(self.problems)
+        Exception.__init__(self, self.problems)
 
     @property
     def listed(self) -> tuple[Problem, ...]:
         """The problems to show; if there were more, the last entry says so."""
-        more = f"and more; only the first {MOST_PROBLEMS} problems are shown"
+        more = Advice("and more", f"only the first {MOST_PROBLEMS} problems are shown")
         return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
 
     def __str__(self) -> str:

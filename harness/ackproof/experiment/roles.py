@@ -30,8 +30,9 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from ackproof.base.advice import Advice, advice_of, expected
 from ackproof.base.units import wrong
-from ackproof.experiment.problems import hint
+from ackproof.experiment.problems import unknown_name
 from ackproof.rundir.partition import TopicPartition
 
 
@@ -177,14 +178,13 @@ class Role:
         match = _ROLE.match(bare)
         if match is None:
             loose = _LOOSE.match(bare)
-            meant = f"; write {loose[1]}({loose[2]})" if loose and loose[1] in MAY_NAME_NODE else ""
-            meant = f"; write several in brackets: {SEVERAL}" if "," in bare else meant
-            raise ValueError(
-                f"expected a role such as leader(orders/0) or broker(1), not '{text[:60]}'{meant}"
-            )
+            meant = f"write {loose[1]}({loose[2]})" if loose and loose[1] in MAY_NAME_NODE else ""
+            meant = f"write several in brackets: {SEVERAL}" if "," in bare else meant
+            fact = f"expected a role such as leader(orders/0) or broker(1), not '{text[:60]}'"
+            raise ValueError(Advice(fact, meant))
         name, inside = match[1], match[2]
         if name not in _WORDS:
-            raise ValueError(f"unknown role '{name[:60]}'{hint(name, _WORDS, 'roles are')}")
+            raise ValueError(unknown_name(f"unknown role '{name[:60]}'", name, _WORDS, "roles are"))
         kind = RoleKind(name)
         if kind in OF_PARTITION:
             if not inside:
@@ -219,7 +219,7 @@ class Role:
         duplicate."""
         flat = tuple(part for role in roles for part in role.roles)
         if not flat:
-            raise ValueError(f"expected a role in the list, such as {SEVERAL}")
+            raise ValueError(expected(f"a role in the list, such as {SEVERAL}"))
         if twice := [role for role in flat if flat.count(role) > 1]:
             raise ValueError(f"{twice[0]} is listed twice")
         if len(flat) == 1:
@@ -367,14 +367,14 @@ def _read_target(value: object) -> object:
             return Role.list_of(_read_role(item) for item in value)
         return _read_role(value)
     except ValueError as error:
-        raise wrong(str(error)) from error
+        raise wrong(advice_of(error)) from error
 
 
 def _read_role(value: object) -> Role:
     if isinstance(value, Role):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"expected a role such as leader(orders/0) or broker(1), or several: {SEVERAL}")
+        raise ValueError(expected(f"a role such as leader(orders/0) or broker(1), or several: {SEVERAL}"))
     return Role.parse(value)
 
 

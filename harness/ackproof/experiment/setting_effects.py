@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.kafka import KNOWN_FEATURES, LINES, numbers
@@ -112,16 +113,16 @@ def row_of(name: str) -> SettingRow | None:
     return next((row for row in rows() if any(fnmatchcase(name, one) for one in row.patterns)), None)
 
 
-def unknown_setting(name: str, version: str) -> str:
+def unknown_setting(name: str, version: str) -> Advice:
     """Return why brokers of this release ignore a setting, with the name that was probably meant. Return '' if they
     know the setting, or if it is a plugin's (`_OF_PLUGINS`)."""
     known = {one.name: one for (scope, _), one in kafka_settings().items() if scope is Scope.BROKER}
     setting = known.get(name)
     if name.startswith(_OF_PLUGINS) or (setting is not None and setting.is_in(version)):
-        return ""
+        return Advice("")
     near = nearest(name, [one.name for one in known.values() if one.is_in(version)], cutoff=0.8)
-    meant = f" (did you mean '{near}'?)" if near else ""
-    return f"Kafka {version} has no broker setting '{name}': brokers pass over it{meant}"
+    fact = f"Kafka {version} has no broker setting '{name}': brokers pass over it"
+    return Advice(fact, suggestion=near)
 
 
 def unjudged(case: Case) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import nearest, shorten
 
@@ -29,7 +30,7 @@ class Scope(StrEnum):
 
 _CODE: Final = "a file holds data and no code"
 _BYTES: Final = "keys and values are bytes"
-_SECRET: Final = "a run directory would keep it; what lets clients in comes from --client-config"
+_SECRET: Final = Advice("a run directory would keep it", "what lets clients in comes from --client-config")
 KEPT: Final = "a run directory would keep it"
 _PLAIN_TEXT: Final = "it talks to the nodes without encryption or credentials"
 _FIELD: Final = "use the field "
@@ -123,10 +124,9 @@ def refusal(scope: Scope, name: str) -> str | None:
     why = why_reserved(scope, name)
     if why is None:
         return None
-    return (
-        f"'{name}' has no place in a file: {why}"
-        if why in (_SECRET, KEPT)
-        else f"ackproof sets '{name}' itself: {why}"
+    kept = why in (_SECRET, KEPT)
+    return Advice(why).after(
+        f"'{name}' has no place in a file: " if kept else f"ackproof sets '{name}' itself: "
     )
 
 
@@ -249,8 +249,12 @@ def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[st
     if (why := refusal(Scope.TOPIC, name)) is not None:
         return why, None, True
     if name in _UNTIL_3_9 and line >= (4, 0):
-        return f"Kafka {kafka.version} has no {name}; 3.9 was the last with it", None, True
+        return Advice(f"Kafka {kafka.version} has no {name}", "3.9 was the last with it"), None, True
     if line < (since := _SINCE.get(name, line)):
-        return f"Kafka {kafka.version} has no {name}; it came with {'.'.join(map(str, since))}", None, True
+        return (
+            Advice(f"Kafka {kafka.version} has no {name}", f"it came with {'.'.join(map(str, since))}"),
+            None,
+            True,
+        )
     text, accepts = (_BEFORE_4_1 if line < (4, 1) else {}).get(name, TOPIC_SETTINGS[name])
     return None if accepts(value) else (f"expected {text}, not '{shorten(value)}'", None, False)

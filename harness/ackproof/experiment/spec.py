@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from ackproof.base.advice import expected
 from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole, matching
 from ackproof.experiment.client import ClientChoice, ClientField
@@ -44,7 +45,7 @@ _FEATURE: Final = re.compile(r"[a-z][a-z.]{0,99}\Z")
 def _read_acks(value: object) -> object:
     if isinstance(value, (int, str)) and not isinstance(value, bool) and value in _ACKS:
         return _ACKS[value]
-    raise wrong("expected 0, 1 or all")
+    raise wrong(expected("0, 1 or all"))
 
 
 def _read_node(value: object) -> object:

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from ackproof.base.units import Duration, duration_text
 from ackproof.experiment.base import Spec, Whole, text_field
-from ackproof.experiment.problems import hint
+from ackproof.experiment.problems import unknown_name
 from ackproof.quantities.states import LIVE
 from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
 from ackproof.rundir.bounds import OPERATORS
@@ -68,8 +68,7 @@ class Condition:
         """Parse a condition such as `acked >= 2000`. Raises ValueError with the expected form."""
         name = _NAME.match(text)
         if name is not None and name[1] not in GAUGES:
-            meant = hint(name[1], GAUGES, "there are")
-            raise ValueError(f"unknown gauge '{name[1][:60]}'{meant}")
+            raise ValueError(unknown_name(f"unknown gauge '{name[1][:60]}'", name[1], GAUGES, "there are"))
         match = _CONDITION.match(text)
         if match is None:
             raise ValueError(
@@ -82,7 +81,7 @@ class Condition:
             try:
                 ask = parse_ask(f"{gauge}({match[2]})" if match[2] is not None else gauge)
             except UnknownQuantity as error:
-                raise ValueError(f"{error}{hint(error.said, error.valid, 'there are')}") from error
+                raise ValueError(unknown_name(str(error), error.said, error.valid, "there are")) from error
             return cls(gauge, match[3], int(match[4]), metric=ask.quantity.variant, node=ask.node)
         if match[2] is None:
             if gauge not in COUNTS:

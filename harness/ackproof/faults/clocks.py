@@ -53,7 +53,7 @@ class ClockJump(NodeFault):
     @classmethod
     def _far_enough(cls, value: float) -> float:
         if abs(value) < LEAST_S:
-            raise wrong(f"a jump of {shift_text(value)} cannot be witnessed; at least 1s")
+            raise wrong(f"a jump of {shift_text(value)} cannot be witnessed", "at least 1s")
         return value
 
     @property

@@ -19,6 +19,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import BadInput, FaultNotConfirmed, WaitTimeout
 from ackproof.base.processes import Child, RunTag, end_children, spawn
 from ackproof.base.units import Duration
@@ -95,7 +96,7 @@ class CommandFault(FaultSpec):
             for index, word in enumerate(words):
                 for found in _BRACES.findall(word):
                     if why := self._unfilled(found):
-                        say.report((name, index), *why)
+                        say.report((name, index), why[0], suggestion=why[1])
 
     def _unfilled(self, found: str) -> tuple[str, str | None] | None:
         """Return (reason, suggestion) if the placeholder `found`, with its braces, is probably a mistake; else None.
@@ -104,7 +105,8 @@ class CommandFault(FaultSpec):
         placeholder are ordinary text.
         """
         if found == _NODES and self.target is None:
-            return f"{_NODES} stands for no node; name the role, such as target: leader(orders/0)", None
+            role = "name the role, such as target: leader(orders/0)"
+            return Advice(f"{_NODES} stands for no node", role), None
         meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)
         return None if found in _FILLED or meant is None else (f"nothing is filled in for {found}", meant)
 

@@ -150,7 +150,7 @@ class Life:
         said = FaultAsked(
             kind=self.fault.kind,
             done=self.fault.DONE,
-            role=str(self.fault).removeprefix(self.fault.kind).strip() if role is None else role,
+            role=self.fault.target_text if role is None else role,
             nodes=tuple(nodes),
             trigger=trigger,
         )

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import wrong
 from ackproof.cluster import admin, queries
@@ -46,7 +47,7 @@ class LoseQuorum(FaultSpec):
     ASKS = frozenset({Ability.PROCESSES})
     OVER = WHERE_IT_RUNS
     NOT_IN = MappingProxyType(
-        {"zookeeper": "there is no quorum of controllers; aim kill or pause at zookeeper"}
+        {"zookeeper": Advice("there is no quorum of controllers", "aim kill or pause at zookeeper")}
     )
 
     by: Literal["kill", "pause"] = Field("kill", description="SIGKILL, or SIGSTOP.")
@@ -66,11 +67,8 @@ class LoseQuorum(FaultSpec):
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         if spec.cluster.combined and say.sound(("by",), cluster=True):
-            say.report(
-                (),
-                "with combined nodes the brokers would go too; kill: {target: majority} says that",
-                key=True,
-            )
+            why = Advice("with combined nodes the brokers would go too", "kill: {target: majority} says that")
+            say.report((), why, key=True)
 
     def __str__(self) -> str:
         return f"{self.kind} by {self.by}"
@@ -176,10 +174,10 @@ class RemoveController(NodeFault):
         if len(spec.cluster.controller_ids) < 3:
             say.report(("target",), "it takes 3 controllers or more, so that a quorum is left")
         elif numbers(spec.cluster.kafka.version) < (4, 1):
-            say.report(
-                ("target",),
-                f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",
+            why = Advice(
+                f"Kafka {spec.cluster.kafka} cannot change a running quorum", "it takes 4.1 or later"
             )
+            say.report(("target",), why)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         met = self.meets(first, spec) if isinstance(first, RemoveController) else ""

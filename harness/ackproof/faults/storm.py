@@ -39,13 +39,14 @@ from pydantic import (
     field_validator,
 )
 
+from ackproof.base.advice import Advice, expected
 from ackproof.base.units import FROM_FILE, duration_text, wrong
 from ackproof.experiment.base import Flag, Spec, Whole
 from ackproof.experiment.case import StormDraw
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.exposure import NOTHING, RANGE_PATTERN, Draw, DurationRange, RangeField, places_of
 from ackproof.experiment.fault import COMMON, FaultSpec
-from ackproof.experiment.problems import Path, hint
+from ackproof.experiment.problems import Path, unknown_name
 from ackproof.experiment.roles import RoleField, RoleKind
 from ackproof.experiment.triggers import ChainTrigger
 from ackproof.faults.registry import fault_kinds
@@ -76,11 +77,11 @@ def _read_entry(value: object) -> object:
     if isinstance(value, MenuEntry):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, dict)):
-        raise wrong("expected a weight such as 3, or {weight: 3, …}")
+        raise wrong(expected("a weight such as 3, or {weight: 3, …}"))
     given = {"weight": value} if isinstance(value, int) else dict(value)
     weight = given.pop("weight", 1)
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= 1_000_000:
-        raise wrong("expected a weight of at least 1; to exclude a kind, remove it from the menu")
+        raise wrong("expected a weight of at least 1", "to exclude a kind, remove it from the menu")
     lasting = given.pop("lasting", None)
     return {"weight": weight, "lasting": lasting, "fields": given}
 
@@ -117,7 +118,7 @@ MenuEntryField: TypeAlias = Annotated[
 def _read_kind(value: object) -> object:
     valid = [kind for kind in fault_kinds() if kind != Storm.KIND]
     if isinstance(value, str) and value not in valid:
-        raise wrong(f"unknown fault kind '{value[:60]}'{hint(value, valid, 'expected one of')}")
+        raise wrong(unknown_name(f"unknown fault kind '{value[:60]}'", value, valid, "expected one of"))
     return value
 
 
@@ -295,9 +296,11 @@ class _LastComplaint:
         del paths, cluster
         return True
 
-    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+    def report(
+        self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
+    ) -> None:
         del path, suggestion, key
-        self.why = message
+        self.why = Advice(fact, hint)
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
         del path, valid

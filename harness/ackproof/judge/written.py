@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, UnreadableFile
 from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir import storage
@@ -40,8 +40,9 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
         return flaws
     try:
         audit = AuditFile.load(run.audit_json)
-    except BadInput as error:
-        return (str(error).removeprefix(f"{run.path}/") + "; write it again: ackproof audit",)
+    except UnreadableFile as error:
+        name = run.audit_json.relative_to(run.path)
+        return (f"{name}: {error.why}; write it again: ackproof audit",)
     return (
         *_beside_the_seal(run, audit),
         *_out_of_range(audit),

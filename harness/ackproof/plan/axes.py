@@ -15,6 +15,7 @@ from itertools import chain, product
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from ackproof.base.advice import Advice, advice_of
 from ackproof.experiment.problems import ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.paths import (
@@ -100,7 +101,7 @@ def matrix_of(found: Problems) -> Matrix:
     entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
     if len(entries) > MAX_AXES:
         found.report(
-            ("matrix",), f"{len(entries)} settings are too many to vary; at most {MAX_AXES}", key=True
+            ("matrix",), f"{len(entries)} settings are too many to vary", f"at most {MAX_AXES}", key=True
         )
         return Matrix((), ((),))
     axes: dict[str, tuple[Option, ...]] = {}
@@ -116,8 +117,8 @@ def matrix_of(found: Problems) -> Matrix:
     cells = math.prod(map(len, axes.values()))
     most = min(MAX_CELLS, MAX_WORK // max(1, found.root.nodes))
     if cells > most:
-        message = f"{cells} combinations are too many; at most {most} are allowed for this file"
-        found.report(("matrix",), message, key=True)
+        why = Advice(f"{cells} combinations are too many", f"at most {most} are allowed for this file")
+        found.report(("matrix",), why, key=True)
         return Matrix((), ((),))
     return _combine(found, axes)
 
@@ -136,12 +137,12 @@ def _read_options(found: Problems, key: str, values: ListNode) -> tuple[Option, 
         path = parse_path(key)
         wrong = None if together else wrong_path(path, found.root)
     except ValueError as error:
-        wrong = str(error), None
+        wrong = advice_of(error), None
     prefix = f"{key}." if path and path[0] in ROOTS else ""
     if together and not prefix and not _LABEL.match(key):
         wrong = "expected a group of settings such as workload.producers, or a name of your own", None
     if wrong is not None:
-        found.report(where, *wrong, key=True)
+        found.report(where, wrong[0], suggestion=wrong[1], key=True)
         return ()
     options: list[Option | None] = []
     for index, item in enumerate(values.items):
@@ -199,7 +200,7 @@ def _read_together(
                 found.report(
                     place,
                     f"'{key}' has no item of that name, but {', '.join(names)}",
-                    nearest(node.text, names),
+                    suggestion=nearest(node.text, names),
                 )
         elif (path := _path(found, place, prefix + key, known)) is not None:
             settings[path] = node
@@ -215,10 +216,10 @@ def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Pat
         path = parse_path(text)
         wrong = wrong_path(path, found.root)
     except ValueError as error:
-        wrong = str(error), None
+        wrong = advice_of(error), None
     if wrong is None:
         return path
-    found.report(place, *wrong, key=True)
+    found.report(place, wrong[0], suggestion=wrong[1], key=True)
     return None
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Final
 
+from ackproof.base.advice import advice_of
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.experiment.base import SETTING_NAME
 from ackproof.experiment.kafka import NEWEST_RELEASE, ORIGINS, KafkaBuild
@@ -64,7 +65,7 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
             if name == "kafka" or f"{above}.{key}".endswith("upgrade.to"):
                 node = _identify(node, base)
         except AckproofError as error:
-            found.report(where, str(error))
+            found.report(where, advice_of(error))
         if isinstance(node, MapNode):
             entries = {
                 name: fill_in(value, (*where, name), name, key) for name, value in node.entries.items()
@@ -131,7 +132,7 @@ def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
     for name, value in found.items():
         if not SETTING_NAME.match(name) or not value.isprintable():
             raise BadInput(
-                f"{file}: '{name[:60]}' is no setting of a broker; expected lines such as num.io.threads=8"
+                f"{file}: '{name[:60]}' is no setting of a broker", "expected lines such as num.io.threads=8"
             )
         why = KEPT if _SECRETS.search(name) else why_reserved(Scope.BROKER, name)
         if why is None:

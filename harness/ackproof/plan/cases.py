@@ -18,6 +18,7 @@ from typing import Final, Literal, cast
 
 from pydantic import Field, JsonValue, ValidationError
 
+from ackproof.base.advice import Advice, advice_of
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, StormDraw, find_cases
 from ackproof.experiment.experiment import ExperimentSpec
@@ -267,14 +268,13 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
             else:
                 node = ScalarNode(text if path[-1] in _TEXTS else plain_scalar(text), text, NOWHERE)
         except (ValueError, InvalidExperiment) as error:
-            raise BadInput(f"--set {setting}: {error}") from error
+            raise BadInput(advice_of(error).after(f"--set {setting}: ")) from error
         if (wrong := wrong_path(path, root)) is not None:
-            message, near = wrong
-            raise BadInput(f"--set {setting}: {message}" + (f" (did you mean '{near}'?)" if near else ""))
+            raise BadInput(Advice(wrong[0], suggestion=wrong[1]).after(f"--set {setting}: "))
         # Problems of the matrix are reported when the file is checked.
         if path in matrix_of(Problems("", root)).paths:
-            why = f"the matrix varies {path_text(path)}; choose among its cases with --case"
-            raise BadInput(f"--set {setting}: {why}")
+            fact = f"--set {setting}: the matrix varies {path_text(path)}"
+            raise BadInput(fact, "choose among its cases with --case")
         root = override(root, path, node)
     return root
 

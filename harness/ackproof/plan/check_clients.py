@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias
+from functools import cache
+from typing import Final, Literal, TypeAlias
 
+from ackproof.clients.contract import ConfigValue, client_adapter
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec, ShareGroupSpec
 from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Path
+from ackproof.experiment.settings import field_of
 from ackproof.plan.diagnostics import Problems
 from ackproof.rundir.guarantees import LIBRDKAFKA
 
@@ -43,7 +47,7 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
         where: Path = (*path, "client")
         checked = client.library != LIBRDKAFKA and used and found.sound(where, ("backend",))
         if checked and spec.ground.simulated:
-            found.report(where, "the clients of the model behave as librdkafka does; leave it out")
+            found.report(where, "the clients of the model behave as librdkafka does", "leave it out")
         elif checked and spec.soak is not None:
             found.report(where, "a soak audits what its clients write every second: use librdkafka")
         elif checked and path == _CONSUMERS and spec.observe.brokers:
@@ -193,3 +197,34 @@ def check_service(spec: ExperimentSpec, found: Problems) -> None:
         if wrong and found.sound((*_SERVICE, name)):
             node = found.node((*_SERVICE, name))
             found.report((*_SERVICE, name) if node is not None else _SERVICE, why)
+
+
+def ask_library(
+    found: Problems,
+    path: Path,
+    library: str,
+    kind: Literal["producer", "consumer"],
+    config: Mapping[str, ConfigValue],
+) -> None:
+    """Check whether the client library accepts `config`; if it does not, report its message to `found`.
+
+    The problem points to the first setting in the message that the file has, else to `path`.
+    """
+    why = _objection(library, kind, tuple(sorted((name, str(value)) for name, value in config.items())))
+    if why is None:
+        return
+    for name in re.findall(r"[\"`]([a-z._]+)[\"`]", why):
+        field = (*path, field_of(name) or "config")
+        where = field if field[-1] != "config" else (*field, name)
+        if found.node(where) is not None:
+            found.report(where, f"{library} refuses it: {why}")
+            return
+    found.report(path, f"{library} refuses it: {why}", key=True)
+
+
+@cache
+def _objection(
+    library: str, kind: Literal["producer", "consumer"], config: tuple[tuple[str, str], ...]
+) -> str | None:
+    """Return the library's objection to these settings; None if it accepts them. Cached: many cells have the same."""
+    return client_adapter(library).objection(kind, dict(config))

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
@@ -64,10 +65,13 @@ def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Pro
 def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
     if not spec.cluster.metadata.broker_controls:
         is_zookeeper = role.kind is RoleKind.ZOOKEEPER
-        why = f"{role} matches no node: KRaft mode has no ZooKeeper; aim at controllers"
+        why = Advice(f"{role} matches no node: KRaft mode has no ZooKeeper", "aim at controllers")
         return why if is_zookeeper else None
     if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
-        return f"{role} matches no node: with ZooKeeper a broker is the controller; aim at controller or zookeeper"
+        return Advice(
+            f"{role} matches no node: with ZooKeeper a broker is the controller",
+            "aim at controller or zookeeper",
+        )
     return None
 
 
@@ -84,8 +88,10 @@ class _Complaints:
         around: tuple[Path, ...] = (("cluster", "brokers"), ("cluster", "kafka")) if cluster else ()
         return self._found.sound(*(self._body + path for path in paths), *around)
 
-    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
-        self._found.complain(self._body + path, message, suggestion, key=key)
+    def report(
+        self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
+    ) -> None:
+        self._found.complain(self._body + path, fact, hint, suggestion=suggestion, key=key)
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
         if self._found.sound(self._body + path, ("topics",)):
@@ -109,7 +115,8 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
         if lonely and found.sound(("topics", role.topic, "replication_factor")):
             found.report(
                 path,
-                f"{role} matches no node: the topic has one replica; aim at leader({role.topic}/{role.partition})",
+                f"{role} matches no node: the topic has one replica",
+                f"aim at leader({role.topic}/{role.partition})",
             )
     elif (
         role.kind is RoleKind.MINORITY
@@ -117,14 +124,14 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
         and found.sound(("cluster", "brokers"))
     ):
         found.report(
-            path, f"a minority of {cluster.brokers} brokers is empty; give the cluster 3 brokers or more"
+            path, f"a minority of {cluster.brokers} brokers is empty", "give the cluster 3 brokers or more"
         )
     elif role.node is not None and found.sound(("cluster", "brokers"), ("cluster", "controllers")):
         valid = cluster.broker_ids if role.kind is RoleKind.BROKER else cluster.controller_ids
         if role.node not in valid:
             names = f"{valid[0]}" if len(valid) == 1 else f"{valid[0]} to {valid[-1]}"
             which = "ZooKeeper servers" if role.kind is RoleKind.ZOOKEEPER else f"{role.kind}s"
-            found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
+            found.report(path, f"{role} does not exist", f"the {which} of this cluster are {names}")
 
 
 def _check_coordinator(spec: ExperimentSpec, group: str, path: Path, found: Problems) -> None:
@@ -169,7 +176,7 @@ def _check_place(
         return True
     if found.sound(("topics", topic, "partitions"), ("topics", topic, "assignment")):
         last = f"0 to {partitions - 1}" if partitions > 1 else "0 only"
-        found.report(path, f"{topic}/{partition} does not exist; the partitions of {topic} are {last}")
+        found.report(path, f"{topic}/{partition} does not exist", f"the partitions of {topic} are {last}")
     return False
 
 
@@ -179,15 +186,18 @@ def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, fou
             found.report(path, why)
         return
     if condition.topic in _COORDINATORS:
-        why = f"{condition.topic} is an internal topic, which is not sampled; name a topic of the experiment"
+        why = Advice(
+            f"{condition.topic} is an internal topic, which is not sampled", "name a topic of the experiment"
+        )
         found.report(path, why)
         return
     if not _check_place(spec, condition.topic, condition.partition, path, found):
         return
     if condition.gauge == "read" and not spec.workload.consumers.live:
         if found.sound(("workload", "consumers", "live")):
-            why = "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
-            found.report(path, why)
+            found.report(
+                path, "nothing is read while the load goes on", "set workload.consumers.live to 1 or more"
+            )
     elif condition.gauge == "isr" and condition.topic is not None:
         factor = spec.topics[condition.topic].replication_factor
         known = found.sound(("topics", condition.topic, "replication_factor"))
@@ -202,7 +212,7 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
         return
     if not 1 <= after.fault <= count:
         there = "there is 1 fault" if count == 1 else f"there are {count} faults"
-        found.report(path, f"fault {after.fault} does not exist; {there}, counted from 1")
+        found.report(path, f"fault {after.fault} does not exist", f"{there}, counted from 1")
     elif after.fault == number:
         found.report(path, f"fault {number} cannot wait for itself")
     elif after.fault > number:
@@ -217,7 +227,8 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
     for path, what, why in _lacking(spec):
         if found.sound(path):
             drawn = "" if what in path else f"{what} is "
-            found.report(path, f"{drawn}not possible on the backend {spec.backend}, because {why}", key=True)
+            because = f"{drawn}not possible on the backend {spec.backend}, because "
+            found.report(path, Advice(why).after(because), key=True)
 
 
 def check_observed(spec: ExperimentSpec, found: Problems) -> None:
@@ -228,7 +239,8 @@ def check_observed(spec: ExperimentSpec, found: Problems) -> None:
         where: Path = ("observe", name)
         why = spec.ground.lacks.get(ability)
         if getattr(spec.observe, name) and why is not None and found.sound(("backend",)):
-            found.complain(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
+            because = f"not possible on the backend {spec.backend}, because "
+            found.complain(where, Advice(why).after(because), key=True)
 
 
 def lacks(spec: ExperimentSpec) -> str | None:
@@ -273,15 +285,19 @@ def _lack_of_dish(spec: ExperimentSpec, storm: Storm, kind: str) -> str | None:
 def _check_possible(spec: ExperimentSpec, kind: type[FaultSpec], path: Path, found: Problems) -> None:
     why, mode = kind.not_on(spec.backend), spec.cluster.mode
     if why is not None and found.sound(("backend",)):
-        found.report(path, f"not possible on the backend {spec.backend}, because {why}", key=True)
+        found.report(
+            path, Advice(why).after(f"not possible on the backend {spec.backend}, because "), key=True
+        )
     elif mode in kind.NOT_IN and found.sound(("cluster", "mode")):
-        found.report(path, f"not possible with cluster.mode: {mode}, because {kind.NOT_IN[mode]}", key=True)
+        because = f"not possible with cluster.mode: {mode}, because "
+        found.report(path, Advice(kind.NOT_IN[mode]).after(because), key=True)
 
 
 def _check_storm(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems) -> None:
     if storm.at_least is not None and storm.at_least > storm.count:
-        why = f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
-        found.complain((*body, "at_least"), why)
+        found.complain(
+            (*body, "at_least"), f"only {storm.count} faults are drawn", f"{storm.at_least} cannot bite"
+        )
     if storm.pairs is not None:
         _check_pairs(spec, storm, body, found)
     for name, dish in (storm.menu or {}).items():
@@ -315,13 +331,14 @@ def _check_pairs(spec: ExperimentSpec, storm: Storm, body: Path, found: Problems
     if others[0] != storm.number:
         found.report((*body, "pairs"), f"storm {others[0]} has all pairs already", key=True)
     elif spec.repeat > 1 and found.sound(("repeat",)):
-        why = "a storm of pairs has as many cases as it takes to have all pairs; leave it out"
-        found.report(("repeat",), why)
+        found.report(
+            ("repeat",), "a storm of pairs has as many cases as it takes to have all pairs", "leave it out"
+        )
     elif spec.soak is not None:
-        why = "a soak cannot deal pairs to its windows; leave pairs out, or the soak"
+        why = Advice("a soak cannot deal pairs to its windows", "leave pairs out, or the soak")
         found.report((*body, "pairs"), why, key=True)
     elif storm.count % 2 and found.sound((*body, "count")):
-        found.report((*body, "count"), f"{storm.count} faults are not whole pairs; write an even number")
+        found.report((*body, "count"), f"{storm.count} faults are not whole pairs", "write an even number")
 
 
 def able_on(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
@@ -343,8 +360,10 @@ def _check_rack(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -
     if not found.sound(_OWN, _RACKS, ("cluster", "brokers"), ("cluster", "controllers")):
         return
     if spec.ground.foreign:
-        found.report(path, f"racks of a cluster that someone else runs are not known; list nodes: {SEVERAL}")
+        found.report(
+            path, "racks of a cluster that someone else runs are not known", f"list nodes: {SEVERAL}"
+        )
     elif not racks:
-        found.report(path, f"{role} matches no node: no node has a rack; write cluster: {{racks: [a, b, c]}}")
+        found.report(path, f"{role} matches no node: no node has a rack", "write cluster: {racks: [a, b, c]}")
     elif role.rack is not None and role.rack not in racks:
-        found.report(path, f"{role} does not exist; the racks are {spec.cluster.members.rack_text}")
+        found.report(path, f"{role} does not exist", f"the racks are {spec.cluster.members.rack_text}")

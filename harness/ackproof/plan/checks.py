@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
-from typing import Final, Literal
+from typing import Final
 
-from ackproof.clients.contract import ConfigValue, client_adapter
+from ackproof.base.advice import Advice
+from ackproof.clients.contract import client_adapter
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.kafka import (
     ELR,
@@ -26,9 +25,9 @@ from ackproof.experiment.kafka import (
 )
 from ackproof.experiment.problems import MapNode, Path, ScalarNode
 from ackproof.experiment.promises import may_compact
-from ackproof.experiment.settings import Scope, field_of, refusal, wrong_topic_setting
+from ackproof.experiment.settings import Scope, refusal, wrong_topic_setting
 from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, ProducerSpec, TopicSpec, attached_topic
-from ackproof.plan.check_clients import check_clients, check_groups, check_service
+from ackproof.plan.check_clients import ask_library, check_clients, check_groups, check_service
 from ackproof.plan.check_faults import check_fault, check_observed, check_on_model
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
@@ -83,30 +82,32 @@ def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
     _check_release(spec, found)
     if cluster.controller_racks and found.sound(_RACKS, ("cluster", "combined")):
         if cluster.combined:
-            why = "combined controllers have the racks of their brokers; leave controller_racks out"
+            why = Advice("combined controllers have the racks of their brokers", "leave controller_racks out")
             found.complain(_OWN, why, key=True)
         elif not cluster.racks:
-            why = "racks of controllers need racks of brokers; add racks: [a, b]"
-            found.complain(_OWN, why, key=True)
+            found.complain(_OWN, "racks of controllers need racks of brokers", "add racks: [a, b]", key=True)
     check_settings(found, ("cluster", "config"), Scope.BROKER)
     order = cluster.start_order
     if odd := [broker for broker in order if broker not in cluster.broker_ids]:
-        found.complain(_ORDER, f"broker {odd[0]} does not exist; {_brokers(spec)}")
+        found.complain(_ORDER, f"broker {odd[0]} does not exist", _brokers(spec))
     elif len(set(order)) < len(order):
-        found.complain(_ORDER, "a broker is listed twice; list each once")
+        found.complain(_ORDER, "a broker is listed twice", "list each once")
     elif order and cluster.combined:
-        why = "combined nodes wait for each other to form a quorum; leave start_order out, or combined"
+        why = Advice(
+            "combined nodes wait for each other to form a quorum", "leave start_order out, or combined"
+        )
         found.complain(_ORDER, why)
     elif order and (spec.ground.foreign or spec.ground.simulated):
-        why = f"ackproof starts no brokers on the backend {spec.backend}; leave it out"
-        found.complain(_ORDER, why, key=True)
+        found.complain(
+            _ORDER, f"ackproof starts no brokers on the backend {spec.backend}", "leave it out", key=True
+        )
     if cluster.settings_from is not None and spec.ground.foreign:
-        why = "brokers that someone else runs have settings of their own; leave it out"
+        why = Advice("brokers that someone else runs have settings of their own", "leave it out")
         found.complain(("cluster", "settings_from"), why)
     for broker in cluster.broker_config:
         path: Path = ("cluster", "broker_config", str(broker))
         if broker not in cluster.broker_ids and found.sound(("cluster", "brokers")):
-            found.complain(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
+            found.complain(path, f"broker {broker} does not exist", _brokers(spec), key=True)
         check_settings(found, path, Scope.BROKER)
 
 
@@ -117,12 +118,13 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
     if not line_of(cluster.kafka.version).zookeeper and found.sound(("cluster", "kafka")):
         last = LAST_WITH_ZOOKEEPER
         was = f"{last.rpartition('.')[0]} was the last with it"
-        found.report(mode, f'Kafka {cluster.kafka} has no ZooKeeper mode: {was}; write kafka: "{last}"')
+        found.report(mode, f"Kafka {cluster.kafka} has no ZooKeeper mode: {was}", f'write kafka: "{last}"')
     if cluster.combined:
-        why = "with ZooKeeper brokers keep no metadata; leave combined out"
-        found.complain(("cluster", "combined"), why)
+        found.complain(
+            ("cluster", "combined"), "with ZooKeeper brokers keep no metadata", "leave combined out"
+        )
     if cluster.features:
-        why = "feature levels exist with KRaft only; leave features out, or mode: zookeeper"
+        why = Advice("feature levels exist with KRaft only", "leave features out, or mode: zookeeper")
         found.complain(("cluster", "features"), why)
 
 
@@ -151,7 +153,7 @@ def _check_release(spec: ExperimentSpec, found: Problems) -> None:
         if name not in KNOWN_FEATURES:
             found.unknown(path, "feature", KNOWN_FEATURES)
         elif name not in levels:
-            found.report(path, f"Kafka {version} has no {name}; it came with {first_with(name)}", key=True)
+            found.report(path, f"Kafka {version} has no {name}", f"it came with {first_with(name)}", key=True)
         elif not levels[name][0] <= level <= levels[name][1]:
             lowest, highest = levels[name]
             found.report(path, f"Kafka {version} has levels {lowest} to {highest} of {name}, not {level}")
@@ -172,12 +174,13 @@ def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Probl
             where: Path = (*path, "config", setting)
             if wrong is not None and found.sound(where):
                 message, meant, of_name = wrong
-                found.report(where, message, meant, key=of_name)
+                found.report(where, message, suggestion=meant, key=of_name)
     known = found.sound(factor, (*path, "partitions"), ("cluster", "brokers"))
     if known and topic.replication_factor > spec.cluster.brokers:
         default = "" if found.node(factor) is not None or topic.assignment is not None else " (the default)"
-        message = f"{topic.replication_factor} replicas{default} need as many brokers; {_brokers(spec)}"
-        found.report(factor, message)
+        found.report(
+            factor, f"{topic.replication_factor} replicas{default} need as many brokers", _brokers(spec)
+        )
     if topic.assignment is None or not found.sound((*path, "assignment")):
         return
     if known and len(topic.assignment) != topic.partitions:
@@ -189,7 +192,7 @@ def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Probl
         if len(set(replicas)) != len(replicas):
             found.report(row, "a broker is listed twice, but holds one replica of a partition")
         elif strangers and found.sound(("cluster", "brokers")):
-            found.report(row, f"broker {strangers[0]} does not exist; {_brokers(spec)}")
+            found.report(row, f"broker {strangers[0]} does not exist", _brokers(spec))
         elif known and len(replicas) != topic.replication_factor:
             found.report(
                 row, f"{len(replicas)} replicas, but the replication factor is {topic.replication_factor}"
@@ -206,17 +209,22 @@ def _check_auto_created(spec: ExperimentSpec, topic: TopicSpec, path: Path, foun
         return
     where: Path = (*path, "auto_created")
     if spec.ground.foreign:
-        why = "settings of brokers that someone else runs are not known, nor the topics that they create; leave it out"
-        found.report(where, why)
-    elif spec.cluster.config.get("auto.create.topics.enable", "").lower() != "true":
-        why = (
-            "brokers create topics only with cluster: {config: {auto.create.topics.enable: true}}; write that"
+        found.report(
+            where,
+            "settings of brokers that someone else runs are not known, nor the topics that they create",
+            "leave it out",
         )
-        found.report(where, why)
+    elif spec.cluster.config.get("auto.create.topics.enable", "").lower() != "true":
+        found.report(
+            where,
+            "brokers create topics only with cluster: {config: {auto.create.topics.enable: true}}",
+            "write that",
+        )
     for name in ("assignment", "config"):
         if getattr(topic, name):
-            why = f"brokers create this topic with settings of their own; leave '{name}' out"
-            found.report((*path, name), why)
+            found.report(
+                (*path, name), "brokers create this topic with settings of their own", f"leave '{name}' out"
+            )
     for name, setting in AUTO_CREATED.items():
         theirs = spec.cluster.config.get(setting, "1")
         if theirs != str(getattr(topic, name)):
@@ -230,11 +238,12 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
     for name in spec.topics:
         path: Path = ("topics", name)
         if name == "__cluster_metadata":
-            why = f"'{name}' is Kafka's own metadata log; give the topic another name"
-            found.report(path, why, key=True)
+            found.report(
+                path, f"'{name}' is Kafka's own metadata log", "give the topic another name", key=True
+            )
         if spec.ground.foreign and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
             most = f"at most {_LONGEST_ATTACHED} characters"
-            found.report(path, f"with the run's own prefix it gets too long; {most}", key=True)
+            found.report(path, "with the run's own prefix it gets too long", most, key=True)
         # Kafka's metrics replace '.' by '_', so Kafka refuses two topics that differ only in that.
         other = seen.setdefault(name.replace(".", "_"), name)
         if other != name:
@@ -271,51 +280,20 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
         # No library refuses acks and idempotence alone, and loading a library takes long.
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
         if producers.client.library != LIBRDKAFKA or config != adapter.producer_config(plain, "", ""):
-            _ask_library(found, _PRODUCERS, producers.client.library, "producer", config)
+            ask_library(found, _PRODUCERS, producers.client.library, "producer", config)
     if readers.start == "committed" and not (readers.live and readers.commit_every):
-        why = "no reader commits; write workload: {consumers: {live: 1, commit_every: 1s}}"
+        why = Advice("no reader commits", "write workload: {consumers: {live: 1, commit_every: 1s}}")
         found.report((*_CONSUMERS, "start"), why)
     for name, group in spec.workload.groups.items():
         path: Path = ("workload", "groups", name)
         check_settings(found, (*path, "config"), Scope.CONSUMER)
         if group.config and found.sound_below(path):
             config = client_adapter(group.client.library).member_config(group, "", "", name)
-            _ask_library(found, path, group.client.library, "consumer", config)
+            ask_library(found, path, group.client.library, "consumer", config)
     if found.sound_below(_CONSUMERS) and readers.config:
         adapter = client_adapter(readers.client.library)
         config = adapter.reader_config(readers.config, readers.isolation, "", "")
-        _ask_library(found, _CONSUMERS, readers.client.library, "consumer", config)
-
-
-def _ask_library(
-    found: Problems,
-    path: Path,
-    library: str,
-    kind: Literal["producer", "consumer"],
-    config: Mapping[str, ConfigValue],
-) -> None:
-    """Check whether the client library accepts `config`; if it does not, report its message to `found`.
-
-    The problem points to the first setting in the message that the file has, else to `path`.
-    """
-    why = _objection(library, kind, tuple(sorted((name, str(value)) for name, value in config.items())))
-    if why is None:
-        return
-    for name in re.findall(r"[\"`]([a-z._]+)[\"`]", why):
-        field = (*path, field_of(name) or "config")
-        where = field if field[-1] != "config" else (*field, name)
-        if found.node(where) is not None:
-            found.report(where, f"{library} refuses it: {why}")
-            return
-    found.report(path, f"{library} refuses it: {why}", key=True)
-
-
-@cache
-def _objection(
-    library: str, kind: Literal["producer", "consumer"], config: tuple[tuple[str, str], ...]
-) -> str | None:
-    """Return the library's objection to these settings; None if it accepts them. Cached: many cells have the same."""
-    return client_adapter(library).objection(kind, dict(config))
+        ask_library(found, _CONSUMERS, readers.client.library, "consumer", config)
 
 
 def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
@@ -353,7 +331,7 @@ def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
         (
             producers.abort_share > 0 and not transactional,
             ("abort_share", "transaction_size"),
-            "without transaction_size there are no transactions to abort; give transaction_size",
+            Advice("without transaction_size there are no transactions to abort", "give transaction_size"),
         ),
         (
             transactional and not idempotent,
@@ -377,8 +355,9 @@ def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
     compacted = {name for name in spec.topics if may_compact(spec, name)}
     if producers.keys is None:
         if producers.tombstone_every is not None and found.sound(keys):
-            why = "tombstones delete keys, and records have none; give workload.producers.keys"
-            found.complain(tombstones, why)
+            found.complain(
+                tombstones, "tombstones delete keys, and records have none", "give workload.producers.keys"
+            )
         for name in sorted(compacted & set(spec.topic_names())) if found.sound(keys, ("topics",)) else ():
             where: Path = ("topics", name, "config", "cleanup.policy")
             changes = [
@@ -388,13 +367,18 @@ def _check_keys(spec: ExperimentSpec, found: Problems) -> None:
             ]
             if found.node(where) is None and changes:
                 where = ("faults", changes[0].number - 1)
-            why = "brokers reject records without a key in a compacted topic; give workload.producers.keys"
+            why = Advice(
+                "brokers reject records without a key in a compacted topic", "give workload.producers.keys"
+            )
             found.report(where, why)
         return
     if producers.transaction_size is not None and found.sound((*_PRODUCERS, "transaction_size")):
-        why = "compaction may remove records of a transaction, so torn ones stay unseen; drop keys or transaction_size"
-        found.complain(keys, why)
+        found.complain(
+            keys,
+            "compaction may remove records of a transaction, so torn ones stay unseen",
+            "drop keys or transaction_size",
+        )
     if producers.tombstone_every is not None and found.sound(tombstones, ("topics",)):
         for name in sorted(set(spec.topic_names()) & spec.topics.keys() - compacted):
-            why = f"topic '{name}' is not compacted, so a tombstone deletes nothing"
-            found.report(tombstones, f"{why}; give it cleanup.policy: compact")
+            fact = f"topic '{name}' is not compacted, so a tombstone deletes nothing"
+            found.report(tombstones, fact, "give it cleanup.policy: compact")

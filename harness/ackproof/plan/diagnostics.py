@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ackproof.base.advice import Advice
 from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG, write_like
 from ackproof.experiment.problems import (
     MOST_PROBLEMS,
@@ -27,6 +28,7 @@ from ackproof.experiment.problems import (
     nearest,
     path_text,
     shorten,
+    shorten_advice,
 )
 from ackproof.plan.paths import GROUPS, group_of
 
@@ -59,7 +61,7 @@ _EXPECTED: Final = {
     "int_parsing_size": "a smaller number",
     "literal_error": "{expected}",
 }
-NO_VALUE: Final = "expected a value, not nothing; leave the field out to have its default"
+NO_VALUE: Final = Advice("expected a value, not nothing", "leave the field out to have its default")
 _TRUTHS: Final = {
     **dict.fromkeys(("yes", "on", "enabled", "enable", "y"), "true"),
     **dict.fromkeys(("no", "off", "disabled", "disable", "n"), "false"),
@@ -82,42 +84,59 @@ class Problems:
         self._meant: list[tuple[Path, str]] = []
 
     def report(
-        self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
+        self,
+        path: Path,
+        fact: str,
+        hint: str = "",
+        *,
+        suggestion: str | None = None,
+        key: bool = False,
+        part: Path = (),
     ) -> None:
         """Add a problem with the value at `path`; if `key` is True, with the name of that field.
 
-        `suggestion`: the text that the user probably meant. `part`: keys and indexes that lead from `path` to the
+        `fact`: what is wrong, or an `Advice`. `hint`: what to do about it. `suggestion`: the text that the user
+        probably meant. `part`: keys and indexes that lead from `path` to the
         exact position, such as the index of a list item; the message names `path` only.
         """
         self._broken.add(path)
         if self.full:
             return
-        problem = self.problem(path, message, suggestion, key=key, part=part)
+        problem = self.problem(path, fact, hint, suggestion=suggestion, key=key, part=part)
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def complain(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+    def complain(
+        self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
+    ) -> None:
         """Add a problem, with the parameters of `report`, unless `path` or one of its parents has a problem already."""
         if self.sound(path):
-            self.report(path, message, suggestion, key=key)
+            self.report(path, fact, hint, suggestion=suggestion, key=key)
 
-    def warn(self, path: Path, message: str, *, key: bool = False) -> None:
+    def warn(self, path: Path, fact: str, hint: str = "", *, key: bool = False) -> None:
         """Add a warning about the value at `path`; if `key` is True, about the name of that field. Only the first
         warning for each path is kept, and none if the field has a problem."""
-        problem = replace(self.problem(path, message, key=key), severity="warning")
+        problem = replace(self.problem(path, fact, hint, key=key), severity="warning")
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)
 
     def problem(
-        self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
+        self,
+        path: Path,
+        fact: str,
+        hint: str = "",
+        *,
+        suggestion: str | None = None,
+        key: bool = False,
+        part: Path = (),
     ) -> Problem:
         """Return the problem that `report` would add for these arguments, with its position in the file.
 
         Nothing is added.
         """
         mark, where = self.locate(path + part, key=key), shorten(path_text(path), 250)
-        meant = suggestion and shorten(suggestion, 300)
-        return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), meant)
+        message = Advice(fact, hint, suggestion=suggestion)
+        return Problem(self.file, mark.line, mark.column, where, shorten_advice(message))
 
     @property
     def full(self) -> bool:
@@ -138,22 +157,19 @@ class Problems:
             return
         names, name = list(valid), said or str(path[-1])
         near = nearest(name, names)
-        message = f"unknown {what} '{shorten(name)}'"
-        if hint:
-            message += f"; {hint}"
-        elif near is None:
-            message += f"; expected one of {', '.join(names)}"
         if near is not None:
             self._meant.append((path, near))
-        self.report(path, message, None if hint else near, key=True)
+        elif not hint:
+            hint = f"expected one of {', '.join(names)}"
+        self.report(
+            path, f"unknown {what} '{shorten(name)}'", hint, suggestion=None if hint else near, key=True
+        )
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str], part: Path = ()) -> None:
         names = list(valid)
         near = nearest(name, names)
-        message = f"{what} '{shorten(name)}' does not exist"
-        if near is None and names:
-            message += f"; there is {', '.join(names)}"
-        self.report(path, message, near, part=part)
+        hint = f"there is {', '.join(names)}" if near is None and names else ""
+        self.report(path, f"{what} '{shorten(name)}' does not exist", hint, suggestion=near, part=part)
 
     def misspelt(self, path: Path) -> bool:
         """Return True if an unknown field next to `path` is probably its misspelling: then `path` must not be reported
@@ -206,8 +222,8 @@ class Problems:
             there = ScalarNode(str(path[-1]), str(path[-1])) if of_key else node
             meant = _nearest_value(detail, there)
             message = _expected(detail, there)
-            todo = remedy(kind, there, path) if meant is None and "; " not in message else ""
-            self.report(path, f"{message}; {todo}" if todo else message, meant, key=of_key)
+            todo = remedy(kind, there, path) if meant is None and not message.hint else ""
+            self.report(path, message, todo, suggestion=meant, key=of_key)
 
     def node(self, path: Path) -> Node | None:
         """Return the node at `path` in the document; None if the document has no value there."""
@@ -271,21 +287,20 @@ def path_of(detail: ErrorDetails) -> Path:
     return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path
 
 
-def _expected(detail: ErrorDetails, node: Node | None) -> str:
+def _expected(detail: ErrorDetails, node: Node | None) -> Advice:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == WRONG:
-        text = str(context["text"])
-        told = not text.startswith("expected") or ", not " in text or ";" in text
-        return text if told else f"{text}, not {describe(node)}"
+        text = Advice(context["text"])
+        return Advice(f"{text.fact}, not {describe(node)}") if text.is_shape else text
     if kind not in _EXPECTED:
-        return detail["msg"]
+        return Advice(detail["msg"])
     length = context.get("actual_length") if isinstance(node, ListNode) else None
     there = describe(node) if length is None else f"one of {length}"
     for bound in context.keys() & {"gt", "ge", "lt", "le"}:
         example = node.text if isinstance(node, ScalarNode) else ""
         if limit := write_like(example, context[bound]):
-            return f"expected {_EXPECTED[kind].format(**{bound: limit})}, not {example}"
-    return f"expected {_EXPECTED[kind].format(**context)}, not {there}"
+            return Advice(f"expected {_EXPECTED[kind].format(**{bound: limit})}, not {example}")
+    return Advice(f"expected {_EXPECTED[kind].format(**context)}, not {there}")
 
 
 def _nearest_value(detail: ErrorDetails, node: Node | None) -> str | None:

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import permutations
 from typing import Final, TypeAlias
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import duration_text, rate_text, rough_duration
 from ackproof.experiment.case import Case
@@ -64,21 +65,24 @@ def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
                     if trigger.at_latest
                     else f", and without fault {fault.number} the case is INCONCLUSIVE"
                 )
-                found.warn((*entry, "when"), f"{why}{without}; ask for less, or give workload.duration more")
+                found.warn(
+                    (*entry, "when"), f"{why}{without}", "ask for less, or give workload.duration more"
+                )
             case StateTrigger() as trigger if trigger.at_latest is None and not trigger.awaited:
                 without = f"without fault {fault.number} the case is INCONCLUSIVE"
-                found.warn((*entry, "when"), f"this may never come, and {without}; give it at_latest")
+                found.warn((*entry, "when"), f"this may never come, and {without}", "give it at_latest")
             case TimeTrigger() as trigger if trigger.at > spec.workload.duration:
                 least, asked = duration_text(load_s(spec)), duration_text(spec.workload.duration)
-                message = (
-                    f"beyond the workload's duration of {asked}; the load goes on for it, {least} or longer"
+                found.warn(
+                    (*entry, "at"),
+                    f"beyond the workload's duration of {asked}",
+                    f"the load goes on for it, {least} or longer",
                 )
-                found.warn((*entry, "at"), message)
         words = " ".join(fault.inject).replace("=", " ").split() if isinstance(fault, CommandFault) else ()
         if {"--alter", "--partitions"} <= set(words):  # arguments of kafka-topics.sh
             found.warn(
                 (*entry, fault.kind, "inject"),
-                "nobody reads partitions that it adds: producers, readers and the final read know those of the file; "
+                "nobody reads partitions that it adds: producers, readers and the final read know those of the file",
                 "give the topic so many from the start",
             )
         _warn_of_silence(spec, fault, (*entry, fault.kind), found)
@@ -113,8 +117,10 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
             continue
         asked = (spec.topics[name] if place[0] == "topics" else spec.cluster).config[_MIN_INSYNC]
         if asked.isdecimal() and int(asked) > factor:
-            message = f"{name} has {factor} replicas, fewer than {asked}; brokers take {factor} in its place"
-            found.warn((*place, _MIN_INSYNC), message)
+            why = Advice(
+                f"{name} has {factor} replicas, fewer than {asked}", f"brokers take {factor} in its place"
+            )
+            found.warn((*place, _MIN_INSYNC), why)
         return
 
 
@@ -137,7 +143,7 @@ def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: 
         return
     replicas = f"{left[0]} of {spec.topics[spec.topic_names()[0]].replication_factor} replicas"
     told = f"from then on nothing can be acknowledged: {replicas} are left at most, and it takes {needed[0]}"
-    found.warn(path, f"{told}; give it {fault.HOLD_KEY}", key=True)
+    found.warn(path, told, f"give it {fault.HOLD_KEY}", key=True)
 
 
 def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
@@ -149,7 +155,8 @@ def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
             found.warn(
                 path,
                 f"{role} has {len(hit)} of {len(every)} controllers ({', '.join(map(str, hit))}), and no majority is "
-                "left: no leader is elected until they are back; controller_racks puts them elsewhere",
+                "left: no leader is elected until they are back",
+                "controller_racks puts them elsewhere",
             )
 
 
@@ -239,10 +246,12 @@ def check_meetings(spec: ExperimentSpec, found: Problems) -> None:
             ends = (
                 f"give fault {first.number} {first.HOLD_KEY}" if first.hold is None else "let it begin later"
             )
-            message = (
-                f"nothing to break: fault {first.number} ({first}) {why} {until}; {ends}, or aim it elsewhere"
+            found.report(
+                (*entry, second.kind),
+                f"nothing to break: fault {first.number} ({first}) {why} {until}",
+                f"{ends}, or aim it elsewhere",
+                key=True,
             )
-            found.report((*entry, second.kind), message, key=True)
 
 
 def _surely_meet(first: FaultSpec, second: FaultSpec, since: Since, spec: ExperimentSpec) -> bool:

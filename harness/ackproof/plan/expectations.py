@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, standard_spelling
 from ackproof.experiment.problems import Data, ListNode, MapNode, Node, Path, ScalarNode, nearest, path_text
 from ackproof.plan.axes import Choice, Matrix
@@ -61,7 +62,7 @@ class ExpectationMatcher:
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
                 self._found.report(
-                    ("claims", name), "nothing can show this claim; give it holds, fails or measured"
+                    ("claims", name), "nothing can show this claim", "give it holds, fails or measured"
                 )
         data = [cell.data() for cell in cells]
         matched: list[dict[Path, ExpectSpec]] = [{} for _ in cells]
@@ -129,15 +130,18 @@ class ExpectationMatcher:
             self._found.report((*where, name), "what is measured is a statistic of repeats, such as mean")
         for name, demand in expectation.over_repeats.items():
             if measured and not demand.is_bare:
-                why = f"what is measured has no bound; leave '{demand.condition}' out"
-                self._found.complain((*where, name), why)
+                self._found.complain(
+                    (*where, name), "what is measured has no bound", f"leave '{demand.condition}' out"
+                )
             elif demand.is_bare and not measured:
-                why = f"'{demand}' demands nothing; give it a bound such as > 0"
-                self._found.complain((*where, name), why)
+                self._found.complain(
+                    (*where, name), f"'{demand}' demands nothing", "give it a bound such as > 0"
+                )
         for name, bound in expectation.counts.items():
             if where[0] == "expect" and TABLE[name].always_forbidden and bound.highest != 0:
-                message = f"'{name}' is forbidden in every configuration; only 0 can be expected"
-                self._found.report((*where, name), message)
+                self._found.report(
+                    (*where, name), f"'{name}' is forbidden in every configuration", "only 0 can be expected"
+                )
 
     def place_of(self, where: Path, quantity: str) -> Path:
         """Return the path of a quantity in the expectation at `where`.
@@ -178,7 +182,7 @@ class ExpectationMatcher:
             if name not in self._named[axis]:
                 valid = list(self._named[axis])
                 message = f"'{axis}' has no item of that name, but {', '.join(valid[:10])}"
-                self._found.report((*where, axis), message, nearest(name, valid))
+                self._found.report((*where, axis), message, suggestion=nearest(name, valid))
                 return False
         return True
 
@@ -197,8 +201,8 @@ class ExpectationMatcher:
         if self._found.sound_below(("matrix",)):
             names = [*short_names(self._axes), *(end for path in self._leaves for end in ends(path))]
             varied = ", ".join(short_names(self._axes))
-            hint = f"unknown setting '{name[:60]}'" + (f"; the matrix varies {varied}" if varied else "")
-            self._found.report(where, hint, nearest(name, names), key=key)
+            fact, hint = f"unknown setting '{name[:60]}'", f"the matrix varies {varied}" if varied else ""
+            self._found.report(where, fact, hint, suggestion=nearest(name, names), key=key)
         return None
 
     def understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
@@ -230,8 +234,8 @@ class ExpectationMatcher:
         for path, (name, value) in given.items():
             there = {str(value_at(cell, path)): None for cell in cells}
             if str(value) not in there:
-                message = f"no case has {name}={value}; there is {', '.join(list(there)[:10])}"
-                self._found.report((*where, "given", name), message)
+                why = Advice(f"no case has {name}={value}", f"there is {', '.join(list(there)[:10])}")
+                self._found.report((*where, "given", name), why)
                 return
         self._found.report(where, "no case has all of these settings")
 
@@ -262,12 +266,15 @@ def _forbidden_to_groups(expectation: ExpectSpec, spec: ExperimentSpec) -> Itera
         if name not in GROUP_CLASSES or bound.highest == 0:
             continue
         if not spec.workload.groups:
-            yield name, f"'{name}' is counted for consumer groups; write workload: {{groups: …}}"
+            yield name, Advice(f"'{name}' is counted for consumer groups", "write workload: {groups: …}")
             continue
         from ackproof.experiment.group_promises import may_happen  # it reads a table, which few files need
 
         if not may_happen(name, spec):
-            yield name, f"'{name}' is forbidden by what every group promises; only 0 can be expected"
+            yield (
+                name,
+                Advice(f"'{name}' is forbidden by what every group promises", "only 0 can be expected"),
+            )
 
 
 _CALLED: Final = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}
@@ -282,7 +289,7 @@ def _not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[
         faults = (fault for fault in (parse_ask(name).fault, window.fault) if fault is not None)
         if (missing := next((fault for fault in faults if fault > len(spec.faults)), None)) is not None:
             there = f"the last is fault {len(spec.faults)}" if spec.faults else "there are no faults"
-            yield name, f"fault {missing} does not exist; {there}"
+            yield name, Advice(f"fault {missing} does not exist", there)
         elif (why := not_seen(name, spec)) is not None:
             yield name, why
 
@@ -295,51 +302,53 @@ def not_seen(quantity: str, spec: ExperimentSpec) -> str | None:
     if ask.place is not None:
         topic = spec.topics.get(ask.place.topic)
         if topic is None:
-            return f"topic '{ask.place.topic}' does not exist; there is {', '.join(spec.topics)}"
+            return Advice(f"topic '{ask.place.topic}' does not exist", f"there is {', '.join(spec.topics)}")
         if ask.place.partition >= topic.partitions:
             count = f"{ask.place.topic} has {topic.partitions} partitions, counted from 0"
-            return f"{ask.place} does not exist; {count}"
+            return Advice(f"{ask.place} does not exist", count)
     if ask.group is not None and ask.group not in spec.workload.groups:
         there = f"there is {', '.join(spec.workload.groups)}" if spec.workload.groups else "there is none"
-        return f"group '{ask.group}' does not exist; {there}"
+        return Advice(f"group '{ask.group}' does not exist", there)
     return _wrong_node(ask, spec) or _why_unseen(ask, spec)
 
 
 def _wrong_node(ask: Ask, spec: ExperimentSpec) -> str | None:
     nodes, brokers = spec.cluster.kafka_ids, spec.cluster.broker_ids
     if ask.node is not None and ask.node not in nodes:
-        return f"there is no node {ask.node} of Kafka's; there are {', '.join(map(str, nodes))}"
+        return Advice(f"there is no node {ask.node} of Kafka's", f"there are {', '.join(map(str, nodes))}")
     if ask.node is not None and ask.node not in brokers and ask.quantity.needs is not Witness.METRICS:
-        return f"node {ask.node} is no broker; there are {', '.join(map(str, brokers))}"
+        return Advice(f"node {ask.node} is no broker", f"there are {', '.join(map(str, brokers))}")
     if ask.viewer == ZNODES and not spec.cluster.metadata.broker_controls:
-        return "there are no znodes without ZooKeeper; write cluster: {mode: zookeeper}"
+        return Advice("there are no znodes without ZooKeeper", "write cluster: {mode: zookeeper}")
     if ask.viewer not in (None, ZNODES, *brokers):
-        return f"node {ask.viewer} is no broker; there are {', '.join(map(str, brokers))}"
+        return Advice(f"node {ask.viewer} is no broker", f"there are {', '.join(map(str, brokers))}")
     return None
 
 
 def _why_unseen(ask: Ask, spec: ExperimentSpec) -> str | None:
     needs, name = ask.quantity.needs, ask.quantity.key
     if needs in (Witness.READERS, Witness.SOURCES, Witness.COMMITS) and not spec.workload.consumers.live:
-        return f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+        return Advice(f"{name} is not seen without live readers", "write workload: {consumers: {live: 1}}")
     if needs is Witness.COMMITS and (spec.workload.consumers.commit_every is None or spec.ground.simulated):
         where = (
             "in the model, which has no groups"
             if spec.ground.simulated
-            else "where no reader commits; write workload: {consumers: {commit_every: 1s}}"
+            else Advice("where no reader commits", "write workload: {consumers: {commit_every: 1s}}")
         )
         return f"{name} is not seen {where}"
     if ask.quantity.mode not in ("", spec.cluster.mode):
         return f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
     if needs is Witness.METRICS and not spec.observe.metrics:
-        return f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
+        return Advice(f"{name} is not seen where no metrics are scraped", "write observe: {metrics: true}")
     if needs in (Witness.BROKERS, Witness.SOURCES) and not spec.observe.brokers:
-        return f"{name} is not seen where brokers are not asked one by one; write observe: {{brokers: true}}"
+        return Advice(
+            f"{name} is not seen where brokers are not asked one by one", "write observe: {brokers: true}"
+        )
     if needs in _OUT_OF_REACH and spec.ground.foreign:
         what = "whose logs are" if needs is Witness.LOGS else "whose metadata log is"
         return f"{name} is not seen on a cluster that someone else runs, {what} out of reach"
     if needs is Witness.RACKS and not spec.cluster.racks:
-        return f"{name} is not seen without racks; write cluster: {{racks: [a, b]}}"
+        return Advice(f"{name} is not seen without racks", "write cluster: {racks: [a, b]}")
     if needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):
         where = "in the model" if spec.ground.simulated else "with ZooKeeper"
         return f"{name} is not seen {where}, which has no quorum of controllers"

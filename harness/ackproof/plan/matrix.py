@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import (
     MOST_PROBLEMS,
@@ -210,7 +211,9 @@ def _place(found: Problems, matrix: Matrix, problem: Problem, choices: list[Choi
     def move(option: Option) -> Problem:
         mark = found.locate(option.where)
         pairs = ", ".join(f"{path_text(path)}: {label_of(node)}" for path, node in option.settings.items())
-        message = f"{problem.message} (with {option.name or pairs})"
+        said, cell = problem.message, f" (with {option.name or pairs})"
+        parts = (said.fact, f"{said.hint}{cell}") if said.hint else (f"{said.fact}{cell}",)
+        message = Advice(*parts, suggestion=said.suggestion)
         return replace(problem, line=mark.line, column=mark.column, message=message)
 
     slots = range(len(matrix.choices[0]))

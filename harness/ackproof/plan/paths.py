@@ -10,6 +10,7 @@ from typing import Final, get_args
 
 from pydantic import BaseModel
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec, ShareGroupSpec
@@ -162,7 +163,7 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
             numbers = (
                 f"give its number, 1 to {count}, as in faults[1].for" if count else "the file has no faults"
             )
-            return f"there is no such fault; {numbers}", None
+            return Advice("there is no such fault", numbers), None
         return None
     for above, what in _NAMED.items():
         depth = len(above)
@@ -210,7 +211,7 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
             there = near and path_text((*above, near, *path[depth + 1 :]))
             return f"'{path_text(above)}' has no field '{name}'", there or _deep_match(path)
     if group_of(path) or path in _NAMED:
-        return "this is a group of settings; name one of its fields", None
+        return Advice("this is a group of settings", "name one of its fields"), None
     if path[-1] in _MAPS:
         example = ELR if path[-1] == "features" else "min.insync.replicas"
         return f"name one setting, such as {path_text(path)}[{example}]", None

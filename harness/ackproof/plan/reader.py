@@ -18,6 +18,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from ackproof.base.advice import Advice
 from ackproof.base.units import FROM_FILE
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, FaultSpec
@@ -185,12 +186,13 @@ def _read_faults(found: Problems) -> list[FaultSpec | None]:
     if node is None:
         return []
     if not isinstance(node, ListNode):
-        message = f"expected a list of faults, not {describe(node)}; write each as - {EXAMPLE}"
-        found.report(("faults",), message)
+        found.report(
+            ("faults",), f"expected a list of faults, not {describe(node)}", f"write each as - {EXAMPLE}"
+        )
         return []
     most = MAX_OF_SOAK if "soak" in found.root.entries else MAX_FAULTS
     if len(node.items) > most:
-        found.report(("faults",), f"{len(node.items)} faults are too many; at most {most}", key=True)
+        found.report(("faults",), f"{len(node.items)} faults are too many", f"at most {most}", key=True)
         return []
     return [_read_fault(found, ("faults", index), item) for index, item in enumerate(node.items)]
 
@@ -214,7 +216,7 @@ def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
 
 def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
     if not isinstance(node, MapNode):
-        found.report(path, f"expected a fault, not {describe(node)}; write it as {EXAMPLE}")
+        found.report(path, f"expected a fault, not {describe(node)}", f"write it as {EXAMPLE}")
         return None
     kind = _kind_of(found, path, node)
     frame = _read_frame(found, path, node)
@@ -222,8 +224,10 @@ def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
         return None
     for name in HOLD_KEYS:
         if name in node.entries and name != kind.HOLD_KEY:
-            ends = "ends by itself; it has no" if kind.HOLD_KEY is None else "has no"
-            found.report((*path, name), f"a {kind.KIND} {ends} '{name}'", kind.HOLD_KEY, key=True)
+            fact, hint = f"a {kind.KIND} has no '{name}'", ""
+            if kind.HOLD_KEY is None:
+                fact, hint = f"a {kind.KIND} ends by itself", f"it has no '{name}'"
+            found.report((*path, name), fact, hint, suggestion=kind.HOLD_KEY, key=True)
     return _read_body(found, path, node, kind, frame)
 
 
@@ -239,23 +243,23 @@ def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | No
             valid = SIBLINGS if kinds else [*fault_kinds(), *SIBLINGS]
             found.unknown((*path, name), "field of a fault", valid)
     for second in kinds[1:]:
-        why = f"a fault has one kind; this one is already '{kinds[0]}'"
-        found.report((*path, second), why, nearest(second, HOLD_KEYS), key=True)
+        fact, hint = "a fault has one kind", f"this one is already '{kinds[0]}'"
+        found.report((*path, second), fact, hint, suggestion=nearest(second, HOLD_KEYS), key=True)
     if not kinds and not strangers:
-        found.report(path, f"the fault has no kind; expected one of {', '.join(fault_kinds())}")
+        found.report(path, "the fault has no kind", f"expected one of {', '.join(fault_kinds())}")
     return fault_kinds()[kinds[0]] if kinds else None
 
 
 def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds: Sequence[str]) -> bool:
     value = node.entries[name]
     if not kinds and isinstance(value, ScalarNode) and value.text in fault_kinds():
-        message = f"'{name}' is no field of a fault; its kind is a key: '{value.text}: {{…}}'"
-        found.report((*path, name), message, key=True)
+        why = Advice(f"'{name}' is no field of a fault", f"its kind is a key: '{value.text}: {{…}}'")
+        found.report((*path, name), why, key=True)
         return True
     for kind in kinds or fault_kinds():
         if name in own_fields(fault_kinds()[kind]) and nearest(name, SIBLINGS, cutoff=0.8) is None:
             inside = f"{kind}: {{{name}: …}}" if kinds else f"KIND: {{{name}: …}}"
-            why = f"'{name}' stands inside a kind; write {inside}, or indent it below the kind"
+            why = Advice(f"'{name}' stands inside a kind", f"write {inside}, or indent it below the kind")
             found.report((*path, name), why, key=True)
             return True
     return False
@@ -269,7 +273,9 @@ def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:
         why = "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"
         found.report(path, why)
     for second in given[1:]:
-        found.report((*path, second), f"a fault has one trigger; this one already has '{given[0]}'", key=True)
+        found.report(
+            (*path, second), "a fault has one trigger", f"this one already has '{given[0]}'", key=True
+        )
     if given and "at_latest" in node.entries and "when" not in given:
         found.report((*path, "at_latest"), "'at_latest' goes with 'when' only", key=True)
     said = [name for name in SIBLINGS if name in node.entries and found.sound((*path, name))]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import MOST_REPEATS, ExperimentSpec
 from ackproof.experiment.problems import Path, nearest
@@ -96,10 +97,10 @@ class RepeatsMatcher:
         name, repeats = demand.statistic.name, self._spec.repeat
         if repeats < 2 and self._found.sound(where, ("repeat",)):
             remedy = self._remedy(max(needed, USUAL), "--repeat 2 ")
-            self._found.report(where, f"{name} is of repeats, and each case runs once; {remedy}")
+            self._found.report(where, f"{name} is of repeats, and each case runs once", remedy)
         elif repeats < needed:
             message = f"over {repeats} repeats {name} has no interval that is bounded: it takes {needed}"
-            self._found.warn(where, f"{message}; {self._remedy(needed)}")
+            self._found.warn(where, message, self._remedy(needed))
 
     def _remedy(self, count: int, beginning: str = "") -> str:
         if count > MOST_REPEATS:
@@ -133,7 +134,7 @@ class RepeatsMatcher:
         if fitting[0] == cell:
             return f"{name} would be compared with itself"
         both = " and ".join(self._names[one] for one in fitting[:2])
-        return f"{name} could be compared with {both}; name the other settings, too"
+        return Advice(f"{name} could be compared with {both}", "name the other settings, too")
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
         """Return those of the cells `hits` that have all `items`, as indexes; None, with a problem reported, if there
@@ -143,12 +144,10 @@ class RepeatsMatcher:
             name, equals, text = item.partition("=")
             if not equals:
                 if item not in self._labels:
-                    there = f"; there is {', '.join(self._labels[:10])}" if self._labels else ""
-                    self._found.report(
-                        where,
-                        f"'{item[:60]}' is no name of settings that go together{there}; a setting is written acks=all",
-                        nearest(item, self._labels),
-                    )
+                    there = f"there is {', '.join(self._labels[:10])}; " if self._labels else ""
+                    fact = f"'{item[:60]}' is no name of settings that go together"
+                    hint = f"{there}a setting is written acks=all"
+                    self._found.report(where, fact, hint, suggestion=nearest(item, self._labels))
                     return None
                 chosen = [
                     cell
@@ -163,8 +162,8 @@ class RepeatsMatcher:
             value, right = self._expecting.understood(path, _scalar(text))
             if not right or value not in values:
                 known = list(dict.fromkeys(str(one) for one in values))
-                message = f"no case has {name}={text}; there is {', '.join(known[:10])}"
-                self._found.report(where, message, nearest(text, known))
+                why = Advice(f"no case has {name}={text}", f"there is {', '.join(known[:10])}")
+                self._found.report(where, why, suggestion=nearest(text, known))
                 return None
             chosen = [cell for cell in chosen if value_at(self._cells[cell], path) == value]
         if not chosen:

@@ -41,9 +41,8 @@ def describe_fault(case: Case, fault: FaultSpec) -> str:
         draw, ends = _draw(case, fault), _describe_end(case, fault)
         if isinstance(fault.trigger, StateTrigger) and fault.trigger.awaited:
             begins += f" (for which the load goes on up to {duration_text(COUNT_WITHIN_S)} longer)"
-    targets = str(fault).removeprefix(fault.kind).strip()
     drawn = f" [{draw}]" if draw else ""
-    return f"{fault_name(fault.number)}. {fault.kind} {targets}{drawn}: {begins}; {ends}"
+    return f"{fault_name(fault.number)}. {fault.kind} {fault.target_text}{drawn}: {begins}; {ends}"
 
 
 def _describe_end(case: Case, fault: FaultSpec) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import BadInput
 from ackproof.base.units import duration_text, parse_duration
 from ackproof.experiment.backends import BACKENDS, BackendRow
@@ -120,7 +121,10 @@ def _refused(spec: ExperimentSpec) -> Iterator[str]:
         yield "a soak needs a reader that follows the load (workload.consumers.live: 1)"
     for fault in spec.faults:
         if fault.kind == "recreate":
-            yield "a recreated topic has other records at the same offsets; take the fault recreate out of a soak"
+            yield Advice(
+                "a recreated topic has other records at the same offsets",
+                "take the fault recreate out of a soak",
+            )
 
 
 def _duration(seconds: float) -> ScalarNode:

@@ -33,7 +33,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
-from ackproof.base.errors import BadInput
+from ackproof.base.advice import Advice, advice_of
 from ackproof.experiment.problems import (
     START,
     InvalidExperiment,
@@ -44,6 +44,7 @@ from ackproof.experiment.problems import (
     Problem,
     ScalarNode,
     shorten,
+    shorten_advice,
 )
 from ackproof.plan.syntax import explained, strange_blank, wrong_blank
 from ackproof.rundir.documents import Scalar
@@ -62,7 +63,7 @@ _SCALARS: Final[dict[str, tuple[type, ...]]] = {
     "bool": (bool,),
     "null": (type(None),),
 }
-_TAGGED: Final = "the tag {} is refused: a file is data only; put a text that begins with '!' in quotes"
+_TAGGED: Final = "put a text that begins with '!' in quotes"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -80,7 +81,7 @@ def read(path: Path) -> tuple[str, bytes]:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"{name}: cannot be read: {why}") from error
+        raise InvalidExperiment([Problem(name, 0, 0, "", Advice(f"cannot be read: {why}"))]) from error
     return name, raw
 
 
@@ -119,7 +120,7 @@ def lines_of(raw: bytes) -> list[str]:
 
 def _decode(raw: bytes, file: str) -> str:
     if len(raw) > MAX_BYTES:
-        raise InvalidExperiment([Problem(file, 1, 1, "", "the file is larger than 1 MiB")])
+        raise InvalidExperiment([Problem(file, 1, 1, "", Advice("the file is larger than 1 MiB"))])
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -130,7 +131,7 @@ def _decode(raw: bytes, file: str) -> str:
 
 def _problem_after(before: str, file: str, message: str) -> Problem:
     line = before.count("\n") + 1
-    return Problem(file, line, len(before) - (before.rfind("\n") + 1) + 1, "", message)
+    return Problem(file, line, len(before) - (before.rfind("\n") + 1) + 1, "", Advice(message))
 
 
 class _Composer:
@@ -154,7 +155,9 @@ class _Composer:
                 if isinstance(event, DocumentStartEvent):
                     documents += 1
                     if documents > 1:
-                        raise self._stop(event, "a second document begins; a file holds one experiment")
+                        raise self._stop(
+                            event, Advice("a second document begins", "a file holds one experiment")
+                        )
                 elif isinstance(event, NodeEvent):
                     root = self._node(event, events, 1)
         except InvalidExperiment:
@@ -180,7 +183,7 @@ class _Composer:
         if not isinstance(root, MapNode):
             mark = root.mark if root is not None else START
             what = "the file is empty" if root is None else "the file is not a mapping"
-            message = f"{what}; an experiment begins with fields such as `name: …`"
+            message = Advice(what, "an experiment begins with fields such as `name: …`")
             self._report(mark, message)
         if self._problems:
             raise InvalidExperiment(self._problems)
@@ -247,13 +250,14 @@ class _Composer:
             if not isinstance(key, ScalarNode):
                 self._report(key.mark, "a key must be a single word, not a list or a mapping")
             elif key.text == "<<" and not isinstance(event, AliasEvent):
-                self._report(key.mark, "merge keys (<<) are not understood; write the fields out")
+                self._report(key.mark, Advice("merge keys (<<) are not understood", "write the fields out"))
             elif not getattr(event, "style", None) and (column := strange_blank(key.text)) is not None:
                 self._report(key.mark, wrong_blank(key.text[column - 1]))
             elif key.text in node.entries:
                 first = node.keys[key.text].mark.line
                 self._report(
-                    key.mark, f"the key '{shorten(key.text)}' was already given in line {first}; keep one"
+                    key.mark,
+                    Advice(f"the key '{shorten(key.text)}' was already given in line {first}", "keep one"),
                 )
             else:
                 node.entries[key.text] = value
@@ -280,7 +284,7 @@ class _Composer:
         try:
             value = plain_scalar(text)
         except ValueError as error:
-            self._report(mark, str(error))
+            self._report(mark, advice_of(error))
             return ScalarNode(0, text, mark)
         if kind is not None and type(value) not in _SCALARS[kind]:
             self._report(mark, f"'{shorten(text)}' is not what its tag !!{kind} says")
@@ -306,7 +310,8 @@ class _Composer:
         text = str(tag)
         if text.startswith(_CORE_TAG) and text.removeprefix(_CORE_TAG) in kinds:
             return text.removeprefix(_CORE_TAG)
-        self._report(self._mark(event.start_mark), _TAGGED.format(shorten(text)))
+        fact = f"the tag {shorten(text)} is refused: a file is data only"
+        self._report(self._mark(event.start_mark), Advice(fact, _TAGGED))
         return None
 
     def _count(self, nodes: int, event: Event) -> None:
@@ -315,7 +320,9 @@ class _Composer:
             raise self._stop(event, f"more than {MAX_NODES} values (aliases count as what they stand for)")
 
     def _report(self, mark: Mark, message: str) -> None:
-        self._problems.append(Problem(self._file, mark.line, mark.column, "", shorten(message, 500)))
+        self._problems.append(
+            Problem(self._file, mark.line, mark.column, "", shorten_advice(Advice(message)))
+        )
 
     def _stop(self, event: Event, message: str) -> InvalidExperiment:
         self._report(self._mark(event.start_mark), message)

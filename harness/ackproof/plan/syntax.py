@@ -12,12 +12,15 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ruamel.yaml.error import MarkedYAMLError, StringMark
 
+from ackproof.base.advice import Advice
 from ackproof.experiment.problems import Mark, shorten
 
 _KEY: Final = re.compile(r"\s*(?:- +)*([^\s#'\"{\[][^:#]*):(?=\s|$)")
 _GLUED: Final = re.compile(r"\s*(?:- +)*([A-Za-z][\w.-]*):([^\s:/].*)")
 _BLANKS: Final = re.compile("[\u00a0\u1680\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff]")
-_DIRECTIVE: Final = "a line that begins with '%' speaks to the parser; begin it with another character"
+_DIRECTIVE: Final = Advice(
+    "a line that begins with '%' speaks to the parser", "begin it with another character"
+)
 _CLOSING: Final = {"[": "]", "{": "}"}
 
 
@@ -79,7 +82,7 @@ def _indent(line: str) -> int:
 
 def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
     number = next((at for at, line in enumerate(lines, 1) if line.startswith(("<<<<<<< ", ">>>>>>> "))), None)
-    message = "a conflict of two versions that git left; settle it"
+    message = Advice("a conflict of two versions that git left", "settle it")
     return None if number is None else (Mark(number, 1), message)
 
 
@@ -91,7 +94,7 @@ def _strange_blank(place: _Place) -> SyntaxProblem | None:
         line = place.lines[number - 1] if number else ""
         tab = line[: _indent(line)].find("\t")
         if tab >= 0:
-            message = "a tab; YAML is indented by blanks, so put blanks in its place"
+            message = Advice("a tab", "YAML is indented by blanks, so put blanks in its place")
             return (Mark(number, tab + 1), message)
         if (column := strange_blank(line)) is not None:
             return (Mark(number, column), wrong_blank(line[column - 1]))
@@ -107,7 +110,9 @@ def strange_blank(text: str) -> int | None:
 
 def wrong_blank(character: str) -> str:
     """Return the message about a character that looks blank and that YAML does not accept as a blank."""
-    return f"the blank U+{ord(character):04X}, which is none for YAML; put an ordinary blank in its place"
+    return Advice(
+        f"the blank U+{ord(character):04X}, which is none for YAML", "put an ordinary blank in its place"
+    )
 
 
 def _second_colon(place: _Place) -> SyntaxProblem:
@@ -116,19 +121,23 @@ def _second_colon(place: _Place) -> SyntaxProblem:
     if before is not None and before.end() < place.at.column:
         return (
             place.at,
-            f"a second ': ' after the key '{shorten(before[1])}'; put a text that holds ': ' in quotes, and a mapping "
-            "in braces or on lines of its own",
+            Advice(
+                f"a second ': ' after the key '{shorten(before[1])}'",
+                "put a text that holds ': ' in quotes, and a mapping in braces or on lines of its own",
+            ),
         )
     here = Mark(place.at.line, _indent(line) + 1)
     if not above:
-        return (here, "a key is not allowed here; write one KEY: VALUE in each line")
+        return (here, Advice("a key is not allowed here", "write one KEY: VALUE in each line"))
     known = _KEY.match(place.lines[above - 1])
     if known is None:
         return _no_colon(place.lines, above)
     return (
         here,
-        f"this line is indented deeper than line {above}, where '{shorten(known[1])}' has a value already; begin it in "
-        f"column {known.start(1) + 1}, or take that value away",
+        Advice(
+            f"this line is indented deeper than line {above}, where '{shorten(known[1])}' has a value already",
+            f"begin it in column {known.start(1) + 1}, or take that value away",
+        ),
     )
 
 
@@ -138,19 +147,19 @@ def _no_colon(lines: Sequence[str], number: int) -> SyntaxProblem:
     glued = _GLUED.match(line)
     if glued is not None:
         right = f"{glued[1]}: {shorten(glued[2])}"
-        return (Mark(number, glued.end(1) + 1), f"no blank after the colon; write '{right}'")
+        return (Mark(number, glued.end(1) + 1), Advice("no blank after the colon", f"write '{right}'"))
     if text.startswith("-") and text[1:2] not in ("", " "):
-        return (mark, f"no blank after the dash; write '- {shorten(text[1:])}'")
+        return (mark, Advice("no blank after the dash", f"write '- {shorten(text[1:])}'"))
     word, _, rest = text.partition(" ")
     right = f"{word}: {rest}" if rest else f"{word}:"
-    return (mark, f"this line has no ': '; write '{shorten(right)}'")
+    return (mark, Advice("this line has no ': '", f"write '{shorten(right)}'"))
 
 
 def _out_of_place(place: _Place) -> SyntaxProblem:
     if place.token in ("}", "]", ","):
         opening = {"}": "{", "]": "["}.get(place.token)
         message = f"a '{place.token}' without its '{opening}'" if opening else "a ',' outside of brackets"
-        return (place.at, f"{message}; take it away, or open the bracket that it belongs to")
+        return (place.at, Advice(message, "take it away, or open the bracket that it belongs to"))
     if place.line[: place.at.column - 1].strip():
         return _behind_a_value(place)
     if (said := _below_braces(place)) is not None:
@@ -160,14 +169,16 @@ def _out_of_place(place: _Place) -> SyntaxProblem:
         where = (
             f"indent it by {_or(dashes)} as the items above" if dashes else "indent the list below its key"
         )
-        message = f"an item of a list among the keys of a mapping; take the dash away, or {where}"
+        message = Advice("an item of a list among the keys of a mapping", f"take the dash away, or {where}")
         return (place.at, message)
     if have in dashes:
-        message = f"a key among the items of a list; indent it by {have + 2} to go on with the item above"
-        return (place.at, f"{message}, or begin an item: '- {shorten(place.line.strip(), 40)}'")
+        item = f"or begin an item: '- {shorten(place.line.strip(), 40)}'"
+        todo = f"indent it by {have + 2} to go on with the item above, {item}"
+        return (place.at, Advice("a key among the items of a list", todo))
     fitting = _or(dashes if place.line.lstrip().startswith("- ") else keys)
-    message = (
-        f"this line is indented by {have}, and what it could go on with by {fitting}; indent it by {fitting}"
+    message = Advice(
+        f"this line is indented by {have}, and what it could go on with by {fitting}",
+        f"indent it by {fitting}",
     )
     return (place.at, message)
 
@@ -181,9 +192,10 @@ def _below_braces(place: _Place) -> SyntaxProblem | None:
     closed = bool(above) and above[-1].partition(" #")[0].rstrip().endswith("}")
     if item is None or not closed or place.at.column - 1 <= len(item[1]):
         return None
-    message = (
-        f"the braces of line {number} close the item that this line would go on with; write "
-        f"'{shorten(place.line.strip(), 40)}' inside them, behind a comma, or take the outer braces away"
+    message = Advice(
+        f"the braces of line {number} close the item that this line would go on with",
+        f"write "
+        f"'{shorten(place.line.strip(), 40)}' inside them, behind a comma, or take the outer braces away",
     )
     return (place.at, message)
 
@@ -214,12 +226,19 @@ def _behind_a_value(place: _Place) -> SyntaxProblem:
         if line.count('"') % 2 or (number < place.at.line and line.count("'") % 2):
             quote = '"' if line.count('"') % 2 else "'"
             opened = line.find(quote) if number < place.at.line else line.rfind(quote)
-            return (Mark(number, opened + 1), f"the quote {quote} is not closed in its line; close it")
+            return (
+                Mark(number, opened + 1),
+                Advice(f"the quote {quote} is not closed in its line", "close it"),
+            )
     if place.line.count("'") % 2:
-        message = "a quote inside quotes ends the text; double it, or put the whole text in double quotes"
+        message = Advice(
+            "a quote inside quotes ends the text", "double it, or put the whole text in double quotes"
+        )
         return (place.at, message)
     rest = shorten(place.line[place.at.column - 1 :].strip())
-    message = f"'{rest}' stands behind the end of a value; put the whole value in quotes, or begin a new line"
+    message = Advice(
+        f"'{rest}' stands behind the end of a value", "put the whole value in quotes, or begin a new line"
+    )
     return (place.at, message)
 
 
@@ -227,28 +246,37 @@ def _unclosed_bracket(place: _Place) -> SyntaxProblem:
     opening = place.lines[place.opened.line - 1][place.opened.column - 1 :][:1]
     closing = _CLOSING.get(opening, "]")
     if place.token in _CLOSING.values():
-        message = f"the '{opening}' of line {place.opened.line} is closed by '{place.token}'; close it with '{closing}'"
+        message = Advice(
+            f"the '{opening}' of line {place.opened.line} is closed by '{place.token}'",
+            f"close it with '{closing}'",
+        )
         return (place.at, message)
     if place.token == "[" and place.line[place.at.column - 2].isalnum():
-        message = "a '[' inside a text; put the text in quotes, or for a role write round brackets: leader(orders/0)"
+        message = Advice(
+            "a '[' inside a text",
+            "put the text in quotes, or for a role write round brackets: leader(orders/0)",
+        )
         return (place.at, message)
     if place.at.line == place.opened.line and place.token != "<stream end>":
         return (
             place.at,
-            f"expected ',' or '{closing}' here; put a ',' between two entries, and a text that holds ': ' in quotes",
+            Advice(
+                f"expected ',' or '{closing}' here",
+                "put a ',' between two entries, and a text that holds ': ' in quotes",
+            ),
         )
     also = f", or put a ',' behind line {place.above()}" if place.token != "<stream end>" else ""
-    return (place.opened, f"this '{opening}' is not closed; close it with '{closing}'{also}")
+    return (place.opened, Advice(f"this '{opening}' is not closed", f"close it with '{closing}'{also}"))
 
 
 def _unclosed_quote(place: _Place) -> SyntaxProblem:
     quote = place.lines[place.opened.line - 1][place.opened.column - 1 :][:1]
-    return (place.opened, f"this quote is never closed; close it with {quote}")
+    return (place.opened, Advice("this quote is never closed", f"close it with {quote}"))
 
 
 def _unknown_escape(place: _Place) -> SyntaxProblem:
-    message = (
-        "a backslash begins an escape that YAML does not know; double the backslash, or use single quotes"
+    message = Advice(
+        "a backslash begins an escape that YAML does not know", "double the backslash, or use single quotes"
     )
     return (Mark(place.at.line, place.line.rfind("\\", 0, place.at.column) + 1), message)
 
@@ -257,8 +285,10 @@ def _special(place: _Place) -> SyntaxProblem:
     character = place.line[place.at.column - 1 :][:1]
     value = re.split(r"[,\]}#]", place.line[place.at.column - 1 :], maxsplit=1)[0].strip()
     if not character.strip():
-        return place.at, "a tab; put a blank in its place"
-    return place.at, f"a value cannot begin with '{character}'; put it in quotes: \"{shorten(value)}\""
+        return place.at, Advice("a tab", "put a blank in its place")
+    return place.at, Advice(
+        f"a value cannot begin with '{character}'", f'put it in quotes: "{shorten(value)}"'
+    )
 
 
 def _began_special(place: _Place) -> SyntaxProblem:
@@ -269,7 +299,9 @@ def _below_the_root(place: _Place) -> SyntaxProblem:
     for number, line in enumerate(place.lines, 1):
         if line.startswith("%"):
             return (Mark(number, 1), _DIRECTIVE)
-    message = "the experiment has ended above this line; begin all its fields in one column, the first"
+    message = Advice(
+        "the experiment has ended above this line", "begin all its fields in one column, the first"
+    )
     return (Mark(place.at.line, min(_indent(place.line) + 1, place.at.column)), message)
 
 
@@ -289,15 +321,21 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     ("parsing a tag", _began_special),
     ("cannot start any token", _special),
     ("scanning a directive", _DIRECTIVE),
-    ("incompatible YAML document", "no such version of YAML; take the line away"),
+    ("incompatible YAML document", Advice("no such version of YAML", "take the line away")),
     (
         "sequence entries are not allowed here",
-        "a list does not begin in the line of its key; write [a, b], or each '- item' on a line of its own below it",
+        Advice(
+            "a list does not begin in the line of its key",
+            "write [a, b], or each '- item' on a line of its own below it",
+        ),
     ),
-    ("mapping keys are not allowed here", "a '?' begins a key here; put the text in quotes"),
+    ("mapping keys are not allowed here", Advice("a '?' begins a key here", "put the text in quotes")),
     ("scanning a double-quoted scalar", _unknown_escape),
-    ("expected the node content", "a value is missing before this; write it, or take the character away"),
-    ("unexpected ':'", "a ':' inside brackets; put the text in quotes"),
+    (
+        "expected the node content",
+        Advice("a value is missing before this", "write it, or take the character away"),
+    ),
+    ("unexpected ':'", Advice("a ':' inside brackets", "put the text in quotes")),
     ("expected '<document start>'", _below_the_root),
 )
 """Words in the parser's context or problem → our message, or the function that makes it. The first entry that

@@ -84,7 +84,7 @@ def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
         build_once(target, lambda folder: unpack_jars(path, folder), progress)
         return _checked(path, target.glob("*.jar"))
     if not path.is_dir():
-        raise BadInput(f"{path}: no such folder or .tgz; give a source tree, a distribution, or its .tgz")
+        raise BadInput(f"{path}: no such folder or .tgz", "give a source tree, a distribution, or its .tgz")
     if (path / "core" / "build.gradle").exists() or (path / "settings.gradle").exists():
         folders = (f"*/build/dependant-libs-{SCALA}*", "*/build/libs", "*/*/build/libs")
         found = (jar for folder in folders for jar in path.glob(f"{folder}/*.jar"))
@@ -114,29 +114,29 @@ def _checked(
     jars = tuple(by_name[name] for name in sorted(by_name))
     servers = [match for jar in jars if (match := _SERVER.match(jar.name))]
     if not servers:
-        raise BadInput(f"{path}: no jar of a Kafka server (kafka_{SCALA}-….jar) is there; {remedy}")
+        raise BadInput(f"{path}: no jar of a Kafka server (kafka_{SCALA}-….jar) is there", remedy)
     if other := next((one for one in servers if one["scala"] != SCALA), None):
         raise BadInput(
-            f"{path}: {other.string} is built for Scala {other['scala']}; ackproof runs builds for {SCALA}: "
-            f"./gradlew -PscalaVersion={SCALA} jar"
+            f"{path}: {other.string} is built for Scala {other['scala']}",
+            f"ackproof runs builds for {SCALA}: ./gradlew -PscalaVersion={SCALA} jar",
         )
     _require_single(path, jars)
     there = {artifact_of(jar): jar for jar in jars}
     if missing := [name for name in _LEAST if name not in there]:
-        raise BadInput(f"{path}: {missing[0]} is missing, without which no broker starts; {remedy}")
+        raise BadInput(f"{path}: {missing[0]} is missing, without which no broker starts", remedy)
     clients = there[_CLIENTS]
     try:
         with zipfile.ZipFile(clients) as opened:
             lines = opened.read(_ABOUT).decode("utf-8", "replace").splitlines()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{clients}: it does not say its version ({error}); is the jar whole?") from error
+        raise BadInput(f"{clients}: it does not say its version ({error})", "is the jar whole?") from error
     said = dict(line.split("=", 1) for line in lines if "=" in line)
     version = said.get("version", "").strip()
     server = str(_JAR.match(servers[0].string)["version"])  # type: ignore[index]
     if _NUMBER.findall(version)[:1] != _NUMBER.findall(server)[:1]:
         raise BadInput(
-            f"{path}: jars of two builds: {servers[0].string} and {clients.name}, which says {version}; "
-            "build all of it again: ./gradlew clean jar"
+            f"{path}: jars of two builds: {servers[0].string} and {clients.name}, which says {version}",
+            "build all of it again: ./gradlew clean jar",
         )
     return FoundBuild(jars, version, said.get("commitId", "").strip())
 
@@ -154,8 +154,8 @@ def _require_single(path: Path, jars: Sequence[Path]) -> None:
         before, name = seen.setdefault(match["artifact"], (version, jar.name))
         if before != version:
             raise BadInput(
-                f"{path}: two versions of {match['artifact']}: {name} and {jar.name}; remove the one that does not "
-                "belong there (./gradlew clean)"
+                f"{path}: two versions of {match['artifact']}: {name} and {jar.name}",
+                "remove the one that does not belong there (./gradlew clean)",
             )
 
 
@@ -171,7 +171,7 @@ def unpack_jars(archive: Path, folder: Path) -> None:
                     with file, (folder / name.name).open("wb") as jar:
                         shutil.copyfileobj(file, jar)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise BadInput(f"{archive}: it cannot be unpacked ({error}); is the download whole?") from error
+        raise BadInput(f"{archive}: it cannot be unpacked ({error})", "is the download whole?") from error
 
 
 def read_patch(patch: Path) -> dict[str, bytes]:
@@ -209,6 +209,6 @@ def require_replacing(patch: Path, files: Mapping[str, bytes], jars: Sequence[Pa
                 return
     first = next(iter(files), "nothing")
     raise BadInput(
-        f"{patch}: none of its {len(files)} files replaces one of Kafka's (the first is {first}); give the folder "
-        "that holds kafka/ or org/"
+        f"{patch}: none of its {len(files)} files replaces one of Kafka's (the first is {first})",
+        "give the folder that holds kafka/ or org/",
     )

@@ -88,8 +88,8 @@ def find_newest_release() -> str:
         return list_offered_releases()[-1]
     except (ProvisionFailed, WaitTimeout) as error:
         raise BadInput(
-            f"the newest release of Kafka is not known, for Maven cannot be asked ({error}); name one, such as "
-            f"{RELEASES[-1]}"
+            f"the newest release of Kafka is not known, for Maven cannot be asked ({error})",
+            f"name one, such as {RELEASES[-1]}",
         ) from error
 
 
@@ -101,12 +101,13 @@ def require_offered(version: str) -> None:
     except (ProvisionFailed, WaitTimeout) as error:
         known = ", ".join(_nearest(version, RELEASES))
         raise BadInput(
-            f"Kafka {version} is not in the cache and not known, and Maven cannot be asked ({error}); the nearest that "
-            f"are known: {known}"
+            f"Kafka {version} is not in the cache and not known, and Maven cannot be asked ({error})",
+            f"the nearest that are known: {known}",
         ) from error
     if version not in there:
         raise BadInput(
-            f"Maven's repositories have no Kafka {version}; the nearest there: {', '.join(_nearest(version, there))}"
+            f"Maven's repositories have no Kafka {version}",
+            f"the nearest there: {', '.join(_nearest(version, there))}",
         )
 
 

@@ -237,12 +237,12 @@ Found: TypeAlias = Mapping[str, Watched]
 """Gaps, and the time of observation, by the name of the partition, reader or cluster."""
 
 
-def _require_gaps(found: Found, nothing: str, place: TopicPartition | None) -> Found:
-    """Return `found`. Raise `Unknown` if it is empty, with `nothing` and the partition as the reason: "nothing was sent
-    to orders/0". Without a `place`, the last word of `nothing` is left out: "nothing was sent"."""
+def _require_gaps(found: Found, nothing: str, where: str, place: TopicPartition | None) -> Found:
+    """Return `found`. Raise `Unknown` if it is empty, with the reason "nothing was sent", or with a `place` and its
+    preposition `where`: "nothing was sent to orders/0"."""
     if found:
         return found
-    raise Unknown(f"{nothing} {place}" if place is not None else nothing.rpartition(" ")[0])
+    raise Unknown(f"{nothing} {where} {place}" if place is not None else nothing)
 
 
 def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
@@ -257,7 +257,7 @@ def _unproduced(evidence: Evidence, place: TopicPartition | None) -> Found:
         for one, asked in sorted(evidence.ledgers.produced.items())
         if place in (None, one) and (asked.done.last is not None or asked.waiting_ns >= 0)
     }
-    return _require_gaps(found, "nothing was sent to", place)
+    return _require_gaps(found, "nothing was sent", "to", place)
 
 
 def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
@@ -277,7 +277,7 @@ def unread(evidence: Evidence, place: TopicPartition | None) -> Found:
             since, until = min(int(first[0]) for first, _ in ends), max(int(last[-1]) for _, last in ends)
             gaps = [*_between(handed), *_not_handed(evidence, one, sent, handed)]
             found[str(one)] = Watched(since, until, gaps)
-    return _require_gaps(found, "nothing was acknowledged or read on", place)
+    return _require_gaps(found, "nothing was acknowledged or read", "on", place)
 
 
 def _between(one: PartitionOperations) -> list[Gap]:
@@ -339,7 +339,7 @@ def uncommitted(evidence: Evidence, place: TopicPartition | None) -> Found:
         for reader, told in evidence.commits.items()
         if (mine := [one for one in told if place is None or place in [offset[:2] for offset in one.offsets]])
     }
-    return _require_gaps(found, "no reader committed an offset of", place)
+    return _require_gaps(found, "no reader committed an offset", "of", place)
 
 
 def _between_commits(told: Sequence[OffsetCommit], load_ends: float) -> list[Gap]:

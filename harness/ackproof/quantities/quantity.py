@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from ackproof.base.advice import Advice
 from ackproof.base.units import duration_text, parse_duration
 from ackproof.rundir.bounds import Bound, Unit, Window
 from ackproof.rundir.observed import ZNODES
@@ -214,11 +215,13 @@ def read_argument(ask: Ask, text: str) -> Ask:
     elif Argument.GROUP in quantity.required and _GROUP.match(text):
         kind, more = Argument.GROUP, replace(ask, group=text)
     else:
-        raise ValueError(f"'{text[:60]}' means nothing there; write {quantity.signature}")
+        raise ValueError(Advice(f"'{text[:60]}' means nothing there", f"write {quantity.signature}"))
     if kind not in (*quantity.required, *quantity.optional):
-        raise ValueError(f"{quantity.key} is not asked of '{text[:60]}'; write {quantity.signature}")
+        raise ValueError(
+            Advice(f"{quantity.key} is not asked of '{text[:60]}'", f"write {quantity.signature}")
+        )
     if ask.has(kind):
-        raise ValueError(f"'{kind}' stands twice; write {quantity.signature}")
+        raise ValueError(Advice(f"'{kind}' stands twice", f"write {quantity.signature}"))
     return more
 
 

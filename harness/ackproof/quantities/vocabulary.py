@@ -13,6 +13,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
+from ackproof.base.advice import Advice
 from ackproof.quantities import availability, groups, logs, metrics, rates, serving, states, times, viewers
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import (
@@ -110,7 +111,9 @@ def parse_ask(text: str) -> Ask:
         ask = read_argument(ask, word)
     lacking = [str(one) for one in ask.quantity.required if not ask.has(one)]
     if lacking:
-        raise ValueError(f"{ask.quantity.key} lacks '{lacking[0]}'; write {ask.quantity.signature}")
+        raise ValueError(
+            Advice(f"{ask.quantity.key} lacks '{lacking[0]}'", f"write {ask.quantity.signature}")
+        )
     return ask
 
 

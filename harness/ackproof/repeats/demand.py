@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ackproof.base.advice import Advice, expected
 from ackproof.quantities.quantity import Value, number_text, quantile_share
 from ackproof.rundir.bounds import UNIT_PARSERS, UNIT_TEXTS, WHOLE, Unit, Window, split_tail
 
@@ -113,15 +114,17 @@ class Demand:
         at, by, window = split_tail(text)
         match = _DEMAND.match(text[:at].rstrip())
         if match is None or by is not None:
-            raise ValueError(f"expected a statistic and its bound such as {_EXAMPLE}")
+            raise ValueError(expected(f"a statistic and its bound such as {_EXAMPLE}"))
         statistic = Statistic.named(match["statistic"])
         if statistic is None:
             raise ValueError(
-                f"unknown statistic '{match['statistic'][:60]}'; there is {', '.join(STATISTICS)}"
+                Advice(f"unknown statistic '{match['statistic'][:60]}'", f"there is {', '.join(STATISTICS)}")
             )
         how = Contrast(match["how"]) if match["how"] else None
         if how is not None and statistic.is_max:
-            raise ValueError("max is of the repeats that ran, and is not compared; write p95 or median")
+            raise ValueError(
+                Advice("max is of the repeats that ran, and is not compared", "write p95 or median")
+            )
         ends = [text for text in (match["value"], match["low"], match["high"]) if text is not None]
         numbers = [_number(one.strip(), unit, how) for one in ends]
         if len(numbers) == 2 and numbers[0] > numbers[1]:
@@ -178,7 +181,7 @@ def _number(text: str, unit: Unit, how: Contrast | None) -> float:
     except ValueError as error:
         raise ValueError(f"expected {error}, not '{text[:60]}'") from error
     if number is None:
-        raise ValueError("'full' is no number; write a rate such as 5000/s")
+        raise ValueError(Advice("'full' is no number", "write a rate such as 5000/s"))
     return sign * number
 
 

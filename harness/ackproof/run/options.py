@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, find_cases
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ackproof.plan.soaking import Soak
 
 RUNS = Path("runs")
+Where = TypeVar("Where")
 
 
 @dataclass(frozen=True)
@@ -222,13 +223,28 @@ def plan_cases(
 
 
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
-    """Return the cases of runs on disk with their random choices, each with the folder that contains its run directory.
+    """Return the cases of runs on disk, which can run again, each with the folder that contains its run directory.
+
+    `only` is as for `stored_runs`. Raises `BadInput` as it does, and for a run on an attached cluster, whose
+    credentials are not kept.
+    """
+    found = stored_runs(directories, only)
+    for run, case in found:
+        if case.experiment.ground.foreign:
+            command = CaseFile.load(run.case_json).replay
+            raise BadInput(
+                f"{run.path}: it ran on a cluster that someone else runs. Run it again with: {command}"
+            )
+    return [(run.path.parent, case) for run, case in found]
+
+
+def stored_runs(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[CaseDir, Case]]:
+    """Return runs on disk, each with its case and the random choices of that case.
 
     A directory is a case or a batch. `only`: ids of the cases to take, with or without their repeat; empty: all. Raises
-    `BadInput` for a directory without a case, for a name in `only` that selects none, and for a run on an attached
-    cluster, whose credentials are not kept.
+    `BadInput` for a directory without a case, and for a name in `only` that selects none.
     """
-    found: list[tuple[Path, Case]] = []
+    found: list[tuple[CaseDir, Case]] = []
     for directory in directories:
         runs = [CaseDir(directory)]
         if BatchDir(directory).batch_json.exists():
@@ -238,13 +254,7 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
         for run in runs:
             if not run.case_json.exists():
                 raise BadInput(f"{run.path}: neither a case nor a batch; give one such as runs/latest")
-            stored = CaseFile.load(run.case_json)
-            case = case_from_json(stored.resolved)
-            if case.experiment.ground.foreign:
-                raise BadInput(
-                    f"{run.path}: it ran on a cluster that someone else runs. Run it again with: {stored.replay}"
-                )
-            found.append((run.path.parent, case))
+            found.append((run, case_from_json(CaseFile.load(run.case_json).resolved)))
     return _only(found, only)
 
 
@@ -256,12 +266,12 @@ def expected_then(directories: Sequence[Path]) -> Iterator[str]:
             yield from (one.title for one in BatchFile.load(there).over_repeats)
 
 
-def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[Path, Case]]:
+def _only(found: list[tuple[Where, Case]], wanted: Sequence[str]) -> list[tuple[Where, Case]]:
     """Return the cases that these names select (`find_cases`); all if no name is given. Raises `BadInput` for a name
     that selects none."""
     ids = [case.id for _, case in found]
     chosen = {case_id for name in wanted for case_id in find_cases(name, ids)}
-    return [(file, case) for file, case in found if not wanted or case.id in chosen]
+    return [(where, case) for where, case in found if not wanted or case.id in chosen]
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:

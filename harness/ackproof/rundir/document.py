@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, UnreadableFile
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -35,16 +35,15 @@ class Document(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a document from a JSON file. Raises `BadInput`, which names the file, if it is missing or does
-        not have this form."""
+        """Read a document from a JSON file. Raises `UnreadableFile` if it is missing or does not have this form."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
-            raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+            raise UnreadableFile(path, f"cannot be read: {error.strerror}") from error
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "document"
-            raise BadInput(f"{path}: not a {cls.__name__}: {where}: {first['msg']}") from error
+            raise UnreadableFile(path, f"not a {cls.__name__}: {where}: {first['msg']}") from error
 
 
 D = TypeVar("D", bound=Document)

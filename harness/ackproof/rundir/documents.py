@@ -246,6 +246,8 @@ class ClassJudgement(Document):
     why: str
     predicted: str = ""
     """`impossible`, `possible` or `unknown`; empty if there is no prediction and the settings alone decide."""
+    reductions: tuple[str, ...] | None = None
+    """Reductions of the search behind `predicted`. Empty: a plain search. None: no search, or not recorded."""
     group: str = ""
     """The consumer group that is judged; '' for the class over all groups, and for other classes."""
 

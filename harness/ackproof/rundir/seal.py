@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import UnreadableFile
 from ackproof.rundir import storage
 from ackproof.rundir.document import Document
 from ackproof.rundir.documents import CaseFile
@@ -66,8 +66,8 @@ def find_changes(run: CaseDir) -> tuple[str, ...]:
         ) * unsealed
     try:
         sealed = SealFile.load(run.seal)
-    except BadInput as error:
-        return (f"seal.json: {_reason(error, run.seal)}", *why)
+    except UnreadableFile as error:
+        return (f"seal.json: {error.why}", *why)
     if case is not None and case.run_id != sealed.run_id:
         return (f"seal.json: of run {sealed.run_id}, and case.json of run {case.run_id}",)
     return tuple(dict.fromkeys([*_compare_files(run, sealed), *why]))
@@ -76,12 +76,8 @@ def find_changes(run: CaseDir) -> tuple[str, ...]:
 def _case(run: CaseDir) -> tuple[CaseFile | None, list[str]]:
     try:
         return CaseFile.load(run.case_json), []
-    except BadInput as error:
-        return None, [f"case.json: {_reason(error, run.case_json)}"]
-
-
-def _reason(error: BadInput, path: Path) -> str:
-    return str(error).removeprefix(f"{path}: ")
+    except UnreadableFile as error:
+        return None, [f"case.json: {error.why}"]
 
 
 def _compare_files(run: CaseDir, sealed: SealFile) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
-from ackproof.experiment.problems import Data, InvalidExperiment, hint, root_of
+from ackproof.experiment.problems import Data, InvalidExperiment, root_of, unknown_name
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.faults.registry import fault_kinds
@@ -125,9 +125,8 @@ def _needs(what: str, kinds: object) -> frozenset[Need]:
         raise BadInput(f"{what}: faults: expected kinds of faults such as ['isolate'], not {kinds!r}")
     for kind in kinds:
         if kind not in fault_kinds():
-            raise BadInput(
-                f"{what}: faults: unknown kind {kind!r}{hint(str(kind), list(fault_kinds()), 'expected one of')}"
-            )
+            fact = f"{what}: faults: unknown kind {kind!r}"
+            raise BadInput(unknown_name(fact, str(kind), list(fault_kinds()), "expected one of"))
         if fault_kinds()[kind].SENDS:
             raise BadInput(f"{what}: faults: {kind}: {_ON_DEMAND}")
     return frozenset().union(*(fault_kinds()[kind].NEEDS for kind in kinds))
@@ -156,11 +155,7 @@ def _read(what: str, cluster: object, topics: object, faults: list[object] | Non
         root = spelt_out(root_of({name: _plain(said) for name, said in whole.items()}))
         return analyse(what, fill_in_builds(what, root, Path.cwd()))
     except InvalidExperiment as error:
-        lines = [
-            f"{what}: {_SHOWN.sub('', problem.path)}: {problem.message}"
-            + (f" (did you mean '{problem.suggestion}'?)" if problem.suggestion else "")
-            for problem in error.problems
-        ]
+        lines = [f"{what}: {_SHOWN.sub('', problem.path)}: {problem.message}" for problem in error.problems]
         raise BadInput("\n".join(lines)) from None
 
 

@@ -113,13 +113,13 @@ def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
 
 
 def _statistic(word: str) -> Statistic:
-    from ackproof.experiment.problems import hint
+    from ackproof.experiment.problems import unknown_name
     from ackproof.repeats.demand import STATISTICS, Statistic
 
     found = Statistic.named(word)
     if found is None or found.is_max:
         others = [one for one in STATISTICS if one != "max"]
-        raise BadInput(f"--statistic: '{word}' is unknown{hint(word, others, 'expected one of')}")
+        raise BadInput(unknown_name(f"--statistic: '{word}' is unknown", word, others, "expected one of"))
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
+from ackproof.base.advice import Advice, advice_of
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cli.options import from_here
 from ackproof.console import Console
@@ -87,7 +88,7 @@ def _run(kafka: str, planned: PlannedBatch, console: Console) -> GateColumn:
             severity: Literal["error", "warning"] = "warning" if state is State.INCONCLUSIVE else "error"
             place = planned.plans[file].file.problem(("expect",), "")
             title = f"{state} on Kafka {kafka}"
-            problems.append(replace(place, path=title, message="\n".join(lines), severity=severity))
+            problems.append(replace(place, path=title, message=Advice("\n".join(lines)), severity=severity))
     return replace(column, problems=tuple(problems))
 
 
@@ -101,10 +102,10 @@ def _not_run(kafka: str, error: Exception, options: BatchOptions) -> GateColumn:
         except InvalidExperiment as invalid:
             problems += invalid.listed
         except BadInput as refusal:
-            problems.append(Problem(str(file), 0, 0, "", str(refusal).removeprefix(f"{file}: ")))
-    text = str(error) if isinstance(error, AckproofError) else f"{type(error).__name__}: {error}"
+            problems.append(Problem(str(file), 0, 0, "", advice_of(refusal)))
+    why = advice_of(error) if isinstance(error, AckproofError) else Advice(f"{type(error).__name__}: {error}")
     code = ExitCode.BAD_INPUT if isinstance(error, BadInput) else ExitCode.HARNESS_FAILED
-    return GateColumn(kafka, code, problems=tuple(dict.fromkeys(problems)) or (Problem("", 0, 0, "", text),))
+    return GateColumn(kafka, code, problems=tuple(dict.fromkeys(problems)) or (Problem("", 0, 0, "", why),))
 
 
 def publish(result: GateResult, out: Path, console: Console) -> None:

@@ -19,6 +19,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import Promises
 from ackproof.judge.oracle import add_settings
 from ackproof.rundir.anomalies import MISSING, PREDICTED_WITH
+from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
@@ -75,25 +76,35 @@ def predict_case(case: Case, options: SearchOptions | None = None) -> Prediction
 def predict_run(
     case: Case,
     run: CaseDir,
-    seen: Collection[str] = (),
+    seen: Collection[str] | None = None,
     *,
+    max_states: int | None = None,
+    reductions: Reductions = ALL,
     explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
 ) -> PredictionFile:
     """Predict the anomalies that are possible under a case's settings and the incidents that a run of it showed.
 
-    The run directory is read and not changed. `seen`: classes that the run shows; if a search leaves one of them
-    unknown, it is repeated with a higher limit. `explore(case, run, states)` predicts the classes that replication
-    decides, and visits at most that number of states; None: the search of this module. Raises `BadInput` for a broken
-    metadata log, OSError or ArrowException for another file that cannot be read."""
-    explore = explore or _explored_run
-    file = explore(case, run, USUAL_STATES)
-    if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
+    The run directory is read and not changed. `seen`: classes that the run shows; None: as its audit says.
+    `max_states`: limit of a search. None: the usual one; if it leaves a class of `seen` unknown, the search is repeated
+    with a higher limit. `explore(case, run, states)` predicts the classes that replication decides, and visits at most
+    that number of states; None: the search of this module. Raises `BadInput` for a broken metadata log or a missing
+    audit, OSError or ArrowException for another file that cannot be read."""
+    if seen is None:
+        counts = AuditFile.load(run.audit_json).counts
+        seen = {anomaly for anomaly, count in counts.items() if count}
+
+    def search(case: Case, run: CaseDir, states: int) -> PredictionFile:
+        return _explored(case, *_evidence(run), SearchOptions(states, reductions))
+
+    explore = explore or search
+    file = explore(case, run, max_states or USUAL_STATES)
+    shown = [one for one in file.classes if one.explored and one.anomaly in seen]
+    if max_states is None and any(one.chance is Chance.UNKNOWN for one in shown):
         file = explore(case, run, FURTHER_STATES)
     if case.experiment.workload.groups:
         events, decided = _evidence(run)
-        of_run = partial(
-            predict_groups, case, file, SearchOptions().answer, run=run, events=events, decided=decided
-        )
+        answer = SearchOptions(max_states or USUAL_STATES, reductions).answer
+        of_run = partial(predict_groups, case, file, answer, run=run, events=events, decided=decided)
         file = of_run(max_states=GROUP_STATES)
         if any(one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.groups):
             file = of_run(max_states=FURTHER_GROUP_STATES)
@@ -110,10 +121,6 @@ def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> It
             with contextlib.suppress(ValueError):
                 if not Promises.from_experiment(case.planned, topic).dropped:
                     yield (options or SearchOptions()).reduce(scope_for(case, topic)[0])
-
-
-def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
-    return _explored(case, *_evidence(run), SearchOptions(max_states))
 
 
 def _evidence(run: CaseDir) -> tuple[list[Event], tuple[MetadataRecord, ...]]:

@@ -312,8 +312,7 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
             }
         ).save(run.audit_json)
         replay.file.save(run.conformance_json)
-        seen = {anomaly for anomaly, count in counts.items() if count}
-        predict_run(case, run, seen, explore=prediction.asked).save(run.prediction_json)
+        predict_run(case, run, explore=prediction.asked).save(run.prediction_json)
         return run
 
     return make

@@ -116,7 +116,7 @@ def test_braces_that_were_meant_for_ours(load_text: Load, command: str, word: st
     (problem,) = caught.value.problems
     assert problem.path == f"faults[1].command.{command}[2]"
     assert "nothing is filled in for {" in problem.message
-    assert problem.suggestion == meant
+    assert problem.message.suggestion == meant
 
 
 def test_a_plan_claims_nothing_of_a_cluster_that_it_has_not_asked(load_text: Load) -> None:

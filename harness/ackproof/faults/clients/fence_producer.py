@@ -38,7 +38,7 @@ class FenceProducer(ClientFault):
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         if self.client.kind != "producer":
-            say.report(("client",), f"{self.client} has no transactional id; name a producer")
+            say.report(("client",), f"{self.client} has no transactional id", "name a producer")
         elif spec.workload.producers.transaction_size is None:
             say.report(
                 ("client",),

@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Duration
 from ackproof.base.wait import wait_until
@@ -67,8 +68,8 @@ class AtCode(NodeFault):
     HEALING = "remove the rule, let the thread go on, start again what was halted"
     HOLD_KEY = "for"
     SHORT = ()
-    NOT_SIMULATED = (
-        "its brokers are no JVMs and have no code to reach into; use the faults of processes and requests"
+    NOT_SIMULATED = Advice(
+        "its brokers are no JVMs and have no code to reach into", "use the faults of processes and requests"
     )
     model_config = ConfigDict(populate_by_name=True)
 
@@ -139,13 +140,13 @@ class AtCode(NodeFault):
 
     def _check_free(self, point: FreePoint, spec: ExperimentSpec, say: Complaints) -> None:
         if self.partition is not None:
-            say.report(("partition",), "goes with a named point only; write a condition into when")
+            say.report(("partition",), "goes with a named point only", "write a condition into when")
         if not say.sound(("point",), cluster=True) or any(fault.kind == Storm.KIND for fault in spec.faults):
             return  # what a storm upgrades to is known once it is drawn
         if (found := point.missing_in(_builds_of(spec))) is not None:
             build, missing = found
             field = "class" if missing.method is None else "method"
-            say.report(("point", field), missing.describe(build.label), missing.nearest)
+            say.report(("point", field), missing.describe(build.label), suggestion=missing.nearest)
 
     def _check_name(self, name: str, spec: ExperimentSpec, say: Complaints) -> None:
         cluster = spec.cluster
@@ -158,8 +159,11 @@ class AtCode(NodeFault):
         place = places[0] if places else None
         if place is None and say.sound(("point",), cluster=True):
             there = [other.name for other in POINTS.values() if other.place(version, cluster.mode)]
-            why = f"Kafka {version} has no point {name} that is known here; it is known from {point.since} on"
-            say.report(("point",), why, nearest(name, there, cutoff=0.0))
+            fact, hint = (
+                f"Kafka {version} has no point {name} that is known here",
+                f"it is known from {point.since} on",
+            )
+            say.report(("point",), fact, hint, suggestion=nearest(name, there, cutoff=0.0))
         if place is not None and not place.partition and self.partition is not None:
             say.report(("partition",), f"the point {name} concerns no single partition")
         apart = not (cluster.combined or cluster.metadata.broker_controls)

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Duration, wrong
 from ackproof.base.wait import wait_until
@@ -155,7 +156,7 @@ class EmptyDisk(DiskFault):
     @model_validator(mode="after")
     def _only_a_live_copy_is_older(self) -> Self:
         if self.age and self.restore != "live":
-            raise wrong("'age' goes with restore: live only; another copy is none of a running node")
+            raise wrong("'age' goes with restore: live only", "another copy is none of a running node")
         return self
 
     def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
@@ -174,7 +175,9 @@ class EmptyDisk(DiskFault):
                 which = f"may have the only controller, {lone}" if holds else "is the only controller"
                 yield (
                     "target",
-                    f"{role} {which}: without its disk there is no cluster any more; aim at brokers",
+                    Advice(
+                        f"{role} {which}: without its disk there is no cluster any more", "aim at brokers"
+                    ),
                 )
                 return
 

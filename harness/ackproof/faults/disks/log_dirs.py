@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import Field
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Size, size_text
 from ackproof.cluster.disks.file_systems import FileSystem, make_writable, set_immutable
@@ -75,7 +76,7 @@ class LogDirFault(DiskFault):
         if self.dir is None and self.target.topic is None and there > 1:
             yield "target", f"which of the {there} log dirs? {self.target} has no partition: add dir: 1"
         if self.dir is not None and self.dir > there:
-            yield "dir", f"log dir {self.dir} does not exist; cluster.log_dirs is {there}"
+            yield "dir", Advice(f"log dir {self.dir} does not exist", f"cluster.log_dirs is {there}")
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:

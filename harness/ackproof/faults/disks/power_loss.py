@@ -16,6 +16,7 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import wrong
 from ackproof.cluster.disks.file_systems import FileSystem
@@ -79,12 +80,12 @@ class PowerLoss(DiskFault):
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
             why = "the recovery point on disk does not show what that made safe"
-            yield "how", f"a cut cannot honour {flushed[0]}: {why}; use how: device, or say keep"
+            yield "how", Advice(f"a cut cannot honour {flushed[0]}: {why}", "use how: device, or say keep")
 
     @model_validator(mode="after")
     def _keep_is_for_cuts(self) -> Self:
         if self.keep is not None and self.how != "cut":
-            raise wrong("'keep' goes with how: cut only; a device keeps what was fsynced")
+            raise wrong("'keep' goes with how: cut only", "a device keeps what was fsynced")
         return self
 
 

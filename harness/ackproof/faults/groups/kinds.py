@@ -102,7 +102,7 @@ class MigrateGroup(BounceMembers):
         if group is None or not say.sound(("to",), cluster=True):
             return
         if numbers(spec.cluster.kafka.version)[:2] < CONSUMER_SINCE:
-            say.report(("to",), f"Kafka {spec.cluster.kafka} has no protocol consumer; it came with 4.0")
+            say.report(("to",), f"Kafka {spec.cluster.kafka} has no protocol consumer", "it came with 4.0")
         elif group.protocol == self.to and not any(fault.group == self.group for fault in earlier):
             say.report(("to",), f"{self.group} has the protocol {self.to} already")
 

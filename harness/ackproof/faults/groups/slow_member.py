@@ -56,7 +56,7 @@ class SlowMember(ClientFault):
             say.report(("client",), f"{self.client} is no member of a consumer group")
         elif self.record_time < 3 * usual:
             say.report(
-                ("record_time",), f"it is not slow: groups take {usual:g} s; write three times that or more"
+                ("record_time",), f"it is not slow: groups take {usual:g} s", "write three times that or more"
             )
 
     @property

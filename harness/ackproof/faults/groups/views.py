@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from ackproof.base.advice import expected
 from ackproof.base.processes import ClientProcess, is_alive, process_state
 from ackproof.base.units import wrong
 from ackproof.cluster.groups import GroupDescription, GroupMember, describe_group
@@ -39,7 +40,7 @@ def whole_or(*words: str, least: int) -> BeforeValidator:
     def read(value: object) -> object:
         is_number = isinstance(value, int) and not isinstance(value, bool) and value >= least
         if not is_number and value not in words:
-            raise wrong(f"expected {' or '.join(words)}, or a number of at least {least}")
+            raise wrong(expected(f"{' or '.join(words)}, or a number of at least {least}"))
         return value
 
     return BeforeValidator(read)

@@ -190,7 +190,7 @@ class SplitFault(_GroupFault):
         roles = [role for group in self.groups for role in group]
         twice = next((role for role in roles if roles.count(role) > 1), None)
         if twice is not None:
-            raise wrong(f"{twice} is in two groups; each node is on one side")
+            raise wrong(f"{twice} is in two groups", "each node is on one side")
         return self
 
     def __str__(self) -> str:
@@ -228,7 +228,7 @@ class BridgeFault(_GroupFault):
     @model_validator(mode="after")
     def _bridge_stands_apart(self) -> BridgeFault:
         if any(self.over in group for group in self.groups):
-            raise wrong(f"the bridge {self.over} is in a group; it stands between them")
+            raise wrong(f"the bridge {self.over} is in a group", "it stands between them")
         return self
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import Field, field_validator
 
+from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election
@@ -49,7 +50,10 @@ class PartitionOperation(FaultSpec):
 def missing_broker(spec: ExperimentSpec, broker: int) -> str:
     """Return the message for a broker id that the cluster does not have. It names the valid ids."""
     last = spec.cluster.broker_ids[-1]
-    return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
+    return Advice(
+        f"broker {broker} does not exist",
+        f"the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}",
+    )
 
 
 PlannedT = TypeVar("PlannedT", bound=PartitionOperation)
@@ -214,7 +218,7 @@ class MoveLogDir(FaultSpec):
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
-            say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
+            say.report(("target",), "its brokers have one log dir", "cluster.log_dirs: 2 gives them two")
 
     def __str__(self) -> str:
         return f"{self.kind} {self.partition} of {self.target}"

@@ -80,7 +80,7 @@ class SetConfig(FaultSpec):
                 wrong = wrong_topic_setting(name, value, spec)
                 if wrong is not None:
                     message, meant, of_name = wrong
-                    say.report(("config", name), message, meant, key=of_name)
+                    say.report(("config", name), message, suggestion=meant, key=of_name)
             elif (why := refusal(Scope.BROKER, name)) is not None:
                 say.report(("config", name), why, key=True)
 

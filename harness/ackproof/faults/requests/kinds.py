@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from ackproof.base.advice import Advice
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.base import Whole
 from ackproof.experiment.experiment import ExperimentSpec
@@ -116,7 +117,7 @@ class LateRequest(RequestFault):
     @model_validator(mode="after")
     def _jitter_is_less(self) -> LateRequest:
         if self._less > self.by:
-            raise wrong("the jitter is more than the delay; nothing comes before it was sent")
+            raise wrong("the jitter is more than the delay", "nothing comes before it was sent")
         return self
 
     @property
@@ -167,12 +168,14 @@ class RepeatRequest(RequestFault):
         super().check_more(spec, say)
         producers = spec.workload.producers
         if self.side != "request":
-            say.report(("side",), "a response that comes twice ends the connection; requests can be repeated")
-        elif self.api == "Produce" and not producers.idempotence and producers.retries == 0:
             say.report(
-                ("api",),
-                "without idempotence and retries nothing is ever doubled; it would be called Kafka's doing",
+                ("side",), "a response that comes twice ends the connection", "requests can be repeated"
             )
+        elif self.api == "Produce" and not producers.idempotence and producers.retries == 0:
+            why = Advice(
+                "without idempotence and retries nothing is ever doubled", "it would be called Kafka's doing"
+            )
+            say.report(("api",), why)
 
 
 def _read_error(value: object) -> object:
@@ -230,7 +233,7 @@ class AnswerRequest(RequestFault):
         producers = spec.workload.producers
         there = (*ANSWERABLE, *OF_PARTITIONS, *OF_MEMBERS)
         if self.api not in there:
-            say.report(("api",), f"a response of {self.api} has no error; these have: {', '.join(there)}")
+            say.report(("api",), f"a response of {self.api} has no error", f"these have: {', '.join(there)}")
         elif self.api == "Produce" and self.error == "DUPLICATE_SEQUENCE_NUMBER":
             say.report(
                 ("error",), "clients take it for an acknowledgement: what never arrived would be called lost"

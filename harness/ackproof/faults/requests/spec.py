@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, Typ
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from ackproof.base.advice import expected
 from ackproof.base.units import Share, unknown, wrong
 from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.base import PartitionField, Whole
@@ -28,7 +29,7 @@ SideWord: TypeAlias = Literal["request", "response"]
 
 def _read_api(value: object) -> object:
     if not isinstance(value, str):
-        raise wrong("expected the name of one of Kafka's APIs, such as Produce")
+        raise wrong(expected("the name of one of Kafka's APIs, such as Produce"))
     if value not in APIS:
         raise unknown("API", list(APIS), value)
     return value
@@ -132,9 +133,11 @@ class RequestFault(FaultSpec):
         elif not flows & api.flows:
             there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
             sent = " and ".join(sorted(api.flows))
-            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
+            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link", f"there: {there}")
         elif not api.sent_in(spec.cluster.kafka.version):
-            say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
+            say.report(
+                ("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}", f"it came with {api.since}"
+            )
         elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
             say.report(("side",), "with acks=0 no Produce request is answered")
         else:
@@ -187,7 +190,7 @@ class RequestFault(FaultSpec):
         api, flows = self.probe_api, flows_of(self.link, spec.cluster)
         if self.place is not None and api.name not in NAMING:
             there = ", ".join(NAMING)
-            say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
+            say.report((self._where,), f"{api.name} names no partitions of topics", f"these do: {there}")
         elif self.place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
             say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
         elif self.topic is not None and self.topic not in spec.topics:

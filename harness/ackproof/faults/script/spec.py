@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from ackproof.base.advice import Advice, expected
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.backends import Ability, Need
 from ackproof.experiment.base import Config, Spec, Text, Whole
@@ -120,7 +121,7 @@ class StateSpec(Spec):
 def _read_gates(value: object) -> object:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
-        raise wrong("expected gates such as fetches, or a list of them")
+        raise wrong(expected("gates such as fetches, or a list of them"))
     for name in names:
         if name not in list(Gate):
             raise unknown("gate", list(Gate), str(name))
@@ -192,7 +193,7 @@ class StepSpec(Spec):
     def _one_action(self) -> StepSpec:
         given = [name for name in ACTIONS if getattr(self, name) is not None]
         if len(given) > 1:
-            raise wrong(f"a step does one thing; this one has {' and '.join(given)}")
+            raise wrong("a step does one thing", f"this one has {' and '.join(given)}")
         if not given and self.then == StateSpec():
             raise wrong(f"a step has an action ({', '.join(ACTIONS)}), or a state to be waited for: then")
         for name, whose in _GO_WITH.items():
@@ -364,19 +365,18 @@ class Script(FaultSpec):
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:
             say.report((), "a script needs one controller of its own (controllers: 1)", key=True)
         if self.gates and spec.cluster.timing != "script":
-            say.report(
-                (),
-                "with these time-outs more would happen than its steps; write cluster: {timing: script}",
-                key=True,
+            why = Advice(
+                "with these time-outs more would happen than its steps", "write cluster: {timing: script}"
             )
+            say.report((), why, key=True)
         aside: set[int | None] = set()
         for index, step in enumerate(self.steps):
             where = ("steps", index, step.action)
             if step.producer is not None and step.producer >= spec.workload.producers.count:
-                say.report(
-                    where,
-                    f"there is no producer {step.producer}; they count from 0 (workload.producers.count)",
+                why = Advice(
+                    f"there is no producer {step.producer}", "they count from 0 (workload.producers.count)"
                 )
+                say.report(where, why)
             if step.broker is not None and step.broker not in spec.cluster.broker_ids:
                 say.report(where, f"there is no broker {step.broker}")
             if step.action == "deliver" and step.broker not in aside:

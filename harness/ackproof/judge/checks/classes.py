@@ -95,7 +95,11 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
             )
         if one.forbidden and count and TABLE[anomaly].concern is Concern.TRANSACTIONS:
             one = _judge_transactions(facts, one)
-        yield one if count == whole else _with_those_apart(facts, one, apart, whole)
+        if count != whole:
+            one = _with_those_apart(facts, one, apart, whole)
+        searched = any(found.explored and found.anomaly == anomaly for found in facts.prediction.classes)
+        used = facts.prediction.reductions if one.predicted and searched else None
+        yield one.model_copy(update={"reductions": used})
 
 
 def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:

@@ -159,9 +159,8 @@ def _witnesses(facts: Facts, fault: FaultSpec) -> Iterator[str]:
     for event in events:
         what, at = event.what, seconds(event.t_ns)
         if isinstance(what, FaultAsked):
-            role = str(fault).removeprefix(fault.kind).strip()
             # Older versions named a command by its words.
-            if what.role != role and not isinstance(fault, CommandFault):
+            if what.role != fault.target_text and not isinstance(fault, CommandFault):
                 yield f"{name} was aimed at {what.role or 'nobody'}, as the timeline says"
             if not what.trigger:
                 yield f"{name} was asked for at {at}, and the timeline does not say why then"

@@ -1,0 +1,47 @@
+"""Messages to a user about wrong input, whose parts stay fields: the fact, and what to do about it."""
+
+from __future__ import annotations
+
+
+class Advice(str):
+    """A message as text, which keeps its parts. Exceptions and pydantic pass it on as any text.
+
+    `fact`: what is wrong. `hint`: what to do about it; "" for nothing. `suggestion`: the name that the user probably
+    meant; "" for none. `is_shape`: the fact is the expected shape alone, and who reports it adds what the file has. An
+    `Advice` as `fact` passes on its parts that are not given.
+    """
+
+    fact: str
+    hint: str
+    suggestion: str
+    is_shape: bool
+
+    def __new__(
+        cls, fact: str, hint: str = "", *, suggestion: str | None = None, is_shape: bool = False
+    ) -> Advice:
+        if isinstance(fact, Advice):
+            hint, suggestion = hint or fact.hint, suggestion or fact.suggestion
+            is_shape, fact = is_shape or fact.is_shape, fact.fact
+        meant = f" (did you mean '{suggestion}'?)" if suggestion else ""
+        self = super().__new__(cls, f"{fact}; {hint}{meant}" if hint else f"{fact}{meant}")
+        self.fact, self.hint, self.suggestion, self.is_shape = fact, hint, suggestion or "", is_shape
+        return self
+
+    def after(self, beginning: str) -> Advice:
+        """Return the message with `beginning` before its fact."""
+        return Advice(f"{beginning}{self.fact}", self.hint, suggestion=self.suggestion)
+
+    @property
+    def remedy(self) -> str | None:
+        """What to do, in words: the suggestion, else the hint; None if there is neither."""
+        return f"did you mean '{self.suggestion}'?" if self.suggestion else self.hint or None
+
+
+def expected(what: str) -> Advice:
+    """Return the message about a value that has another shape than `what`."""
+    return Advice(f"expected {what}", is_shape=True)
+
+
+def advice_of(error: Exception) -> Advice:
+    """Return the message of an exception, with the parts that it was made of."""
+    return error.args[0] if error.args and isinstance(error.args[0], Advice) else Advice(str(error))
