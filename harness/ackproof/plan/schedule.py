@@ -74,7 +74,7 @@ def _by_client(experiment: ExperimentSpec, client: ClientChoice) -> str:
     """Return the client library and its release as ` (java 4.4.0)`; '' for the library of a file that names none."""
     if client == ClientChoice():
         return ""
-    return f" ({client.library} {client.release_for(experiment.cluster.kafka)})"
+    return f" ({' '.join(filter(None, (client.library, client.release_for(experiment.cluster.kafka))))})"
 
 
 def describe(case: Case) -> list[str]:
