@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.experiment.spec import ProducerSpec
-from ackproof.rundir.guarantees import classify_report
+from ackproof.rundir.guarantees import LIBRDKAFKA, classify_report
 from ackproof.rundir.outcome import Outcome
 from ackproof_model.predict.cases import ACKS
 from ackproof_reference.messages import Error, Produce
@@ -311,7 +311,7 @@ class Producer:
 
     def _fail(self, line: Line, batch: ClientBatch, code: int) -> None:
         once = batch.sends <= 1 and self.clock.now - batch.made < self.resend_after
-        self._done(line, batch, classify_report(code, may_resend=not once), code, -1)
+        self._done(line, batch, classify_report(code, LIBRDKAFKA, may_resend=not once), code, -1)
 
     def _done(self, line: Line, batch: ClientBatch, outcome: Outcome, error: int, offset: int) -> None:
         batch.outcome, batch.error, batch.offset, batch.done = outcome, error, offset, self.clock.now

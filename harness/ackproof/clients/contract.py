@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, cast
 
 from ackproof.base.errors import BadInput
@@ -136,9 +137,13 @@ class ClientAdapter(Protocol):
         `transactional_id` '': no transactions."""
 
     def objection(
-        self, kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]
+        self,
+        kind: Literal["producer", "consumer"],
+        config: Mapping[str, ConfigValue],
+        hidden: Mapping[str, str] = MappingProxyType({}),
     ) -> str | None:
-        """Return why the library refuses a configuration; None if it accepts it. Connects to no broker."""
+        """Return why the library refuses a configuration; None if it accepts it. Connects to no broker. `hidden`:
+        settings with secrets for `security_text`, which the client gets in addition."""
 
     def security_text(self, settings: Mapping[str, str]) -> str:
         """Return the TLS and SASL settings in the library's own format, as a client reads them from `HIDDEN_FD`.
@@ -156,6 +161,11 @@ class ClientAdapter(Protocol):
 
     def request_wait_s(self, config: Mapping[str, ConfigValue]) -> float:
         """Return the longest time in seconds that a request may wait for its response; then the library gives up."""
+
+    def known_wait(self, settings: GroupSettings, silent_s: float) -> str:
+        """Return, as the end of a sentence, the known bug of the library that explains why a member waits for the
+        answer to a commit; '' if none does. `silent_s`: seconds since the member last printed; it prints after each
+        call that returns."""
 
 
 def client_adapter(library: str) -> ClientAdapter:

@@ -32,7 +32,6 @@ from ackproof.clients.group_progress import ASK_S, GroupProgress, ShareProgress
 from ackproof.clients.instances import Instance, Instances
 from ackproof.clients.java import adapter as java
 from ackproof.clients.launch import verify_config
-from ackproof.clients.librdkafka import adapter as librdkafka
 from ackproof.clients.settings import common_fields
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.client import COMMAND
@@ -314,14 +313,15 @@ class Groups(Instances):
 
     def _waiting(self, group: str) -> str:
         """Return a clause, `; g0 has waited 2.5 s for the answer to a commit`, for each running member of the group
-        that has waited at least `ASK_S` seconds. Name librdkafka's bug if a known one explains the wait. Return '' if
-        no member waits."""
+        that has waited at least `ASK_S` seconds. Name the library's bug if a known one explains the wait. Return ''
+        if no member waits."""
         return "".join(
             f"; {one.id} has waited {waited_s:.1f} s for the answer to a commit"
-            + librdkafka.known_wait(self._members[one.id].settings, one.silent_s)
+            + client_adapter(settings.library).known_wait(settings, one.silent_s)
             for one in self.instances
             if self.group_of(one.id) == group and one.child.poll() is None
             if (waited_s := one.commit_in_flight_s) >= ASK_S
+            for settings in (self._members[one.id].settings,)
         )
 
     def _printed_bytes(self, group: str) -> int:

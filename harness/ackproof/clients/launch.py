@@ -26,7 +26,6 @@ from ackproof.clients.contract import (
 )
 from ackproof.clients.instances import end_of_output, start_process
 from ackproof.rundir.documents import Client
-from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import ClientReset, Note, Timeline
 
@@ -183,14 +182,14 @@ def verify_config(
     config: Mapping[str, ConfigValue],
     hidden: Mapping[str, str],
 ) -> None:
-    """Raise `BadInput` if the library refuses a configuration, or cannot use the hidden settings. With librdkafka both
-    are checked together. `kind`: whether the configuration is a producer's or a consumer's."""
+    """Raise `BadInput` if the library refuses a configuration, or cannot use the hidden settings. `kind`: whether the
+    configuration is a producer's or a consumer's."""
     adapter = client_adapter(library)
     try:
         adapter.security_text(hidden)
     except BadInput as error:
         raise BadInput(f"workload.{kind}s.client: {error}") from error
-    why = adapter.objection(kind, {**config, **(hidden if library == LIBRDKAFKA else {})})
+    why = adapter.objection(kind, config, hidden)
     if why is not None:
         raise BadInput(f"workload.{kind}s: {library} refuses the settings: {why}")
 

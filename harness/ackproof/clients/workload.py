@@ -263,7 +263,7 @@ class Workload:
 
     def assigned(self, kind: str) -> tuple[TopicPartition, ...]:
         """Return the partitions that clients of a kind ("producer" or "reader") write or read. They are the same for
-        all clients of the kind."""
+        all clients of the kind: by the contract (README.md) a reader assigns itself every partition, in no group."""
         return self.written if kind == "producer" else self.places
 
     def end_of(self, client_id: str) -> tuple[int, int]:

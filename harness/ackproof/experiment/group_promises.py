@@ -17,6 +17,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.promises import Ruling
 from ackproof.rundir.anomalies import GROUP_CLASSES
+from ackproof.rundir.guarantees import LIBRARIES, AutoCommit, Fact
 from ackproof.rundir.model import Chance
 
 _ANY: Final = "any"
@@ -28,6 +29,8 @@ class Condition(StrEnum):
 
     NO_METADATA = "no metadata"
     LATEST = "latest"
+    AT_DELIVERY = "at delivery"
+    UNKNOWN_COMMITS = "unknown commits"
     KILLED = "killed"
     OPERATOR = "operator"
     INPUT = "input"
@@ -43,7 +46,12 @@ class Condition(StrEnum):
 
 _LOSING: Final = {"offsets.commit.required.acks", "offsets.retention.minutes"}
 """Settings of brokers by which the offsets topic may lose commits."""
-OF_SETTINGS: Final = frozenset({Condition.NO_METADATA, Condition.LATEST})
+_OF_LIBRARY: Final = {
+    AutoCommit.AT_DELIVERY: Condition.AT_DELIVERY,
+    AutoCommit.UNKNOWN: Condition.UNKNOWN_COMMITS,
+}
+"""Conditions that the client library of a group decides, by what its automatic commit covers."""
+OF_SETTINGS: Final = frozenset({Condition.NO_METADATA, Condition.LATEST, *_OF_LIBRARY.values()})
 """Conditions that the settings of a group decide. A run decides the others, most of them by its faults."""
 _RULINGS: Final = {
     "forbidden": Chance.IMPOSSIBLE,
@@ -98,13 +106,15 @@ HEALTHY: Final = tuple(tuple(row) for row in _ROWS["healthy"])
 
 
 def conditions_of(spec: GroupSpec) -> dict[Condition, str]:
-    """Return the conditions that hold because of the settings of a group, each with these settings in words."""
+    """Return the conditions that hold because of the settings of a group, each with these settings in words; '' for
+    those of its client library."""
     found: dict[Condition, str] = {}
     if not spec.group_metadata:
         found[Condition.NO_METADATA] = "group_metadata: false"
     if "latest" in (spec.start, spec.resolved_reset):
         found[Condition.LATEST] = f"start: {spec.start}, reset: {spec.resolved_reset}"
-    return found
+    covered = AutoCommit(LIBRARIES[spec.client.library].facts[Fact.AUTO_COMMIT])
+    return found | ({_OF_LIBRARY[covered]: ""} if covered in _OF_LIBRARY else {})
 
 
 def find_promise(anomaly: str, spec: GroupSpec, conditions: Set[Condition]) -> GroupPromise:

@@ -29,7 +29,7 @@ from ackproof.experiment.settings import Scope
 from ackproof.experiment.spec import ClusterSpec, ConsumerSpec, ProducerSpec
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import ChangedSetting, Timing
-from ackproof.rundir.guarantees import LIBRARIES
+from ackproof.rundir.guarantees import LIBRARIES, Fact
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -252,11 +252,8 @@ def _library_s(clients: ProducerSpec | ConsumerSpec, name: str) -> float:
 def _request_wait_s(clients: ProducerSpec | ConsumerSpec, default: float | None = None) -> float:
     """Return the seconds for which any request of these clients waits for its response. `default`: used if
     the clients' `config` does not set that time-out; None: the library's default.
-
-    librdkafka has socket.timeout.ms for this, the Java client request.timeout.ms.
     """
-    there = LIBRARIES[clients.client.library].timeouts_ms
-    name = "socket.timeout.ms" if "socket.timeout.ms" in there else "request.timeout.ms"
+    name = LIBRARIES[clients.client.library].facts[Fact.REQUEST_TIMEOUT]
     if name in clients.config:
         return float(clients.config[name]) / 1e3
     return _library_s(clients, name) if default is None else default

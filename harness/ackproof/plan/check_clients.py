@@ -15,7 +15,7 @@ from ackproof.experiment.kafka import numbers
 from ackproof.experiment.problems import Path
 from ackproof.experiment.settings import field_of
 from ackproof.plan.diagnostics import Problems
-from ackproof.rundir.guarantees import LIBRDKAFKA
+from ackproof.rundir.guarantees import LIBRARIES, Use
 
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
@@ -45,18 +45,28 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
     sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
     for path, client, used in sides:
         where: Path = (*path, "client")
-        checked = client.library != LIBRDKAFKA and used and found.sound(where, ("backend",))
-        if checked and spec.ground.simulated:
-            found.report(where, "the clients of the model behave as librdkafka does", "leave it out")
-        elif checked and spec.soak is not None:
-            found.report(where, "a soak audits what its clients write every second: use librdkafka")
-        elif checked and path == _CONSUMERS and spec.observe.brokers:
-            why = f"{client.library} does not tell from whom it fetches, as observe.brokers asks"
-            found.report(where, f"{why}: use librdkafka, or leave that out")
-        if checked and client.library == COMMAND:
+        if not used or not found.sound(where, ("backend",)):
+            continue
+        uses = {
+            Use.MODEL: spec.ground.simulated,
+            Use.SOAK: spec.soak is not None,
+            Use.BROKERS: path == _CONSUMERS and spec.observe.brokers,
+        }
+        why = next((_why_not(client.library, use) for use, wanted in uses.items() if wanted), "")
+        if why:
+            found.report(where, why)
+        if client.library == COMMAND:
             for field, why in _beyond_programs(spec, path):
                 if found.sound((*path, *field), where):
                     found.report((*path, *field), why)
+
+
+def _why_not(library: str, use: Use) -> str:
+    """Return why clients of a library lack a use, and which libraries have it; '' if they have it."""
+    if use not in LIBRARIES[library].cannot:
+        return ""
+    able = " or ".join(name for name, one in LIBRARIES.items() if use not in one.cannot)
+    return f"{LIBRARIES[library].cannot[use]}: use {able}"
 
 
 def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, str]]:
@@ -179,7 +189,7 @@ def check_service(spec: ExperimentSpec, found: Problems) -> None:
     settings = [*(name for config in configs for name in config)]
     settings += spec.topics[service.input].config if service.input in spec.topics else ()
     removes = sorted({name for name in settings if name.startswith(_REMOVES)})
-    other = service.identity != "value" and producers.client.library != LIBRDKAFKA
+    other = "" if service.identity == "value" else _why_not(producers.client.library, Use.IDENTITY)
     rules = (
         (service.input not in written, "input", f"no producer writes to {service.input}"),
         (service.output in spec.topics, "output", "the harness creates the output: leave it out of topics"),
@@ -187,7 +197,7 @@ def check_service(spec: ExperimentSpec, found: Problems) -> None:
         (spec.ground.simulated, "command", "the model runs no programs"),
         (spec.ground.foreign, "command", "a service runs on a cluster that ackproof starts"),
         (spec.soak is not None, "command", "a soak audits windows, and a service is judged at the end"),
-        (other, "identity", "only producers on librdkafka write identities outside of the value"),
+        (bool(other), "identity", other),
         (service.identity == "key" and producers.keys is not None, "identity", "producers have keys"),
         (producers.tombstone_every is not None, "command", "a tombstone has no value to copy"),
         (producers.transaction_size is not None, "command", "an aborted record is no input"),

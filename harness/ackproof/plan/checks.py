@@ -32,7 +32,6 @@ from ackproof.plan.check_faults import check_fault, check_observed, check_on_mod
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
 from ackproof.plan.soaking import check_soak
-from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.payload import smallest_size
 
 _ORDER: Final[Path] = ("cluster", "start_order")
@@ -279,7 +278,7 @@ def _check_workload(spec: ExperimentSpec, found: Problems) -> None:
         config = adapter.producer_config(producers, "", "", "p" if producers.transaction_size else "")
         # No library refuses acks and idempotence alone, and loading a library takes long.
         plain = ProducerSpec(acks=producers.acks, idempotence=producers.idempotence)
-        if producers.client.library != LIBRDKAFKA or config != adapter.producer_config(plain, "", ""):
+        if config != adapter.producer_config(plain, "", ""):
             ask_library(found, _PRODUCERS, producers.client.library, "producer", config)
     if readers.start == "committed" and not (readers.live and readers.commit_every):
         why = Advice("no reader commits", "write workload: {consumers: {live: 1, commit_every: 1s}}")

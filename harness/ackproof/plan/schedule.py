@@ -20,7 +20,6 @@ from ackproof.plan.cases import pairs_of
 from ackproof.plan.matrix import Plan
 from ackproof.plan.paths import value_text
 from ackproof.rundir.documents import group_timings
-from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0
@@ -71,10 +70,10 @@ def _draw(case: Case, fault: FaultSpec) -> str:
 
 
 def _by_client(experiment: ExperimentSpec, client: ClientChoice) -> str:
-    """Return the client library and its release as ` (java 4.4.0)`; '' for librdkafka, the usual one."""
-    if client.library == LIBRDKAFKA:
+    """Return the client library and its release as ` (java 4.4.0)`; '' for the library of a file that names none."""
+    if client == ClientChoice():
         return ""
-    return f" ({client.library} {client.release_for(experiment.cluster.kafka)})"
+    return f" ({' '.join(filter(None, (client.library, client.release_for(experiment.cluster.kafka))))})"
 
 
 def describe(case: Case) -> list[str]:

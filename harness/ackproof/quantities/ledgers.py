@@ -22,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.rundir import storage
+from ackproof.rundir.guarantees import taken_back_codes
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.schema import TRANSACTIONS
 
 Ints = npt.NDArray[np.int64]
@@ -37,9 +39,6 @@ _LOOSE: Final = 1 << 16
 """Number of gathered bins at which bins of equal time are merged."""
 _MANTISSA: Final = 11
 _LIVE: Final = (int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED))
-_TAKEN_BACK: Final = (-152, -151, -1002)
-"""librdkafka's _PURGE_QUEUE and _PURGE_INFLIGHT, and the Java client's TransactionAbortedException
-(`clients/java/guarantees.txt`): the producer itself took the record back, with its transaction."""
 _NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -171,13 +170,13 @@ class Ledgers:
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         columns = ["topic", "partition", "outcome", "error", "offset"]
         columns += ["sent_ns", "done_ns", "producer", "txn"]
-        for place, rows in _by_place(self._run.produced, columns):
+        for (place, rows), library in _by_library(self._run.produced, columns):
             one, acked = found[place], rows["outcome"] == int(Outcome.ACKED)
             one.done.add(rows["done_ns"][acked])
             kept = rows["offset"][acked & self._committed(rows)]
             one.last_offset = max(one.last_offset, int(kept.max(initial=-1)))
             one.nameless |= bool((kept < 0).any())
-            waited = ~acked & ~np.isin(rows["error"], _TAKEN_BACK)
+            waited = ~acked & ~np.isin(rows["error"], taken_back_codes(library))
             one.begun_ns = min(one.begun_ns, int(rows["sent_ns"].min(initial=_NEVER, where=acked | waited)))
             if waited.any():
                 latest = np.maximum(rows["sent_ns"], rows["done_ns"])[waited]
@@ -306,10 +305,20 @@ def _inside(times: Ints, spans: Spans) -> Bools:
 
 def _by_place(folder: Path, columns: Sequence[str]) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:
     """Yield (partition, columns by name) for batches of rows of a ledger; a partition comes many times."""
+    yield from (found for found, _ in _by_library(folder, columns))
+
+
+def _by_library(
+    folder: Path, columns: Sequence[str]
+) -> Iterator[tuple[tuple[TopicPartition, dict[str, Ints]], str]]:
+    """Yield what `_by_place` does, each with the name of the client library of these rows; '' if their part has
+    none."""
     for path in parts(folder):
         with storage.open_parquet(path) as file:
+            library = ClientLibrary.read(file.metadata)
             for batch in file.iter_batches(_ROWS, columns=list(columns)):
-                yield from _split(batch)
+                for found in _split(batch):
+                    yield found, library.name if library else ""
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:

@@ -33,6 +33,8 @@ class Client(Document):
     group: str = ""
     """Consumer group or share group of a member; '' for other clients."""
     topics: tuple[str, ...] = ()
+    """Topics that it writes to or reads. A reader assigns itself all of their partitions and joins no group, so what it
+    lacks of one is a gap; a member gets some of them from its group."""
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     library: str = ""
     library_version: str = ""

@@ -1,18 +1,22 @@
 """Guarantees of client libraries: after which errors they resend a record, and which anomalies they rule out.
 
-Each library is a folder of `ackproof/clients`. Its `guarantees.txt` contains its default time-outs and two tables. The
-first says, for each error of a produce request, whether the library resends the record and whether the record may have
-been appended. The second says what a producer's settings promise about its records; each row names its source in the
-library and the attack by which it was tested. A row that an attack refuted forbids nothing.
+Each library is a folder of `ackproof/clients`. Its `guarantees.txt` contains its default time-outs and these tables:
 
-Outcomes of attempts (this module) and forbidden classes (`experiment.promises`) are read from these tables. `python
--m ackproof.rundir.guarantees` prints `docs/client-libraries.md`; a test compares both.
+* for each error of a produce request, whether the library resends the record, and whether it may have been appended;
+* what a producer's settings promise about its records; each row names its source in the library and the attack by which
+  it was tested. A row that an attack refuted forbids nothing;
+* how its consumers commit and its transactions begin (`Fact`), and what its clients cannot do (`Use`).
+
+No other module knows how a library behaves: outcomes of attempts, forbidden classes, promises of groups, quantities,
+bounds of recovery and refusals of a file ask these tables. `python -m ackproof.rundir.guarantees` prints
+`docs/client-libraries.md`; a test compares both.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +33,8 @@ class Resend(StrEnum):
     sends it again without counting a retry."""
 
     NEVER = "no"
+    TAKEN_BACK = "no: the producer takes the record back"
+    """Never; the producer itself gives the record up, as with an aborted transaction, and waits for no outcome."""
     AS_RETRY = "as a retry"
     UNCOUNTED = "yes, and does not count it as a retry"
 
@@ -71,11 +77,11 @@ class Excuse(StrEnum):
     which begins with their number, such as `3 were appended in one leader epoch and …`."""
 
     NEW_LEADER = (
-        "were appended in one leader epoch and again in a later one: librdkafka sends a record again when its leader "
+        "were appended in one leader epoch and again in a later one: the client sends a record again when its leader "
         "has changed, and does not count that as a retry"
     )
     SENT_AGAIN = (
-        "were refused once and sent again after later ones: librdkafka does not count that as a retry when "
+        "were refused once and sent again after later ones: the client does not count that as a retry when "
         "the leader has changed, or when the request had not left the client"
     )
     PRODUCER_EPOCH = (
@@ -124,14 +130,52 @@ class Guarantee(NamedTuple):
         )
 
 
+class Fact(StrEnum):
+    """A fact about the clients of a library, by its name in `guarantees.txt`."""
+
+    REQUEST_TIMEOUT = "setting that bounds the wait for any answer"
+    SINGLE_COMMIT = "ms within which a reader's commit is sent once"
+    """`any age`: it is never sent again; 0: it is not known."""
+    COMMIT_BACKOFF = "settings that change these ms"
+    """An experiment that gives one of them leaves `SINGLE_COMMIT` unknown."""
+    AUTO_COMMIT = "an automatic commit covers"
+    """An `AutoCommit`."""
+    STABLE_OFFSETS = "isolation at which members wait for open transactions"
+    """`any`, or `read_committed`: OffsetFetch asks for stable offsets."""
+    TRANSACTION_EPOCH = "first release with a producer epoch per transaction"
+    """`none`, or a release (KIP-890)."""
+
+
+class AutoCommit(StrEnum):
+    """Records that a library's automatic commit covers: all that it has handed over, or what earlier polls returned."""
+
+    AT_DELIVERY = "what it has handed over"
+    AT_POLL = "what earlier polls returned"
+    UNKNOWN = "not known"
+
+
+class Use(StrEnum):
+    """A use of clients that some libraries lack (`Library.cannot`). The value is its name in `guarantees.txt`."""
+
+    MODEL = "run on `backend: model`"
+    SOAK = "run in a soak"
+    BROKERS = "read with `observe.brokers`"
+    IDENTITY = "write identities outside of the value"
+
+
 class Library(NamedTuple):
-    """The default time-outs, errors and guarantees of one client library."""
+    """The default time-outs, errors and guarantees of one client library, and facts about its clients."""
 
     title: str
     timeouts_ms: Mapping[str, int]
     """Default of each time-out by the name of its setting, used where an experiment does not set it."""
     errors: tuple[ErrorRow, ...]
     guarantees: tuple[Guarantee, ...]
+    facts: Mapping[Fact, str]
+    sources: Mapping[Fact, str]
+    """Place in the library's source code or manual from which each fact is known."""
+    cannot: Mapping[str, str]
+    """What its clients cannot do, such as a `Use` → why."""
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
         """Return the first guarantee on this anomaly class for producers with these settings and any number of requests
@@ -145,14 +189,22 @@ class Library(NamedTuple):
                 return row
         raise KeyError(anomaly)
 
+    def single_commit_ns(self, config: Collection[str]) -> float:
+        """Return the age in ns below which a live reader's commit cannot have been sent twice; 0: it can at any age.
+        `config`: names of the settings that the experiment gives to its readers."""
+        if {*self.facts[Fact.COMMIT_BACKOFF].split(", ")} & {*config}:
+            return 0.0
+        age = self.facts[Fact.SINGLE_COMMIT]
+        return math.inf if age == "any age" else float(age) * 1e6
+
 
 def _read_library(text: str) -> Library:
     """Return the library that the text of a `guarantees.txt` describes. A line has cells between `|`; the first cell is
-    title, timeout, error or guarantee. The comment at the head of the file names the other cells."""
+    its kind. The comment at the head of the file names the kinds, and the other cells of each."""
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     by_kind = {
         kind: [cells for word, *cells in rows if word == kind]
-        for kind in ("title", "timeout", "error", "guarantee")
+        for kind in ("title", "timeout", "error", "guarantee", "fact", "cannot")
     }
     return Library(
         by_kind["title"][0][0],
@@ -170,6 +222,9 @@ def _read_library(text: str) -> Library:
                 "guarantee"
             ]
         ),
+        {Fact(name): value for name, value, _ in by_kind["fact"]},
+        {Fact(name): source for name, _, source in by_kind["fact"]},
+        dict(by_kind["cannot"]),
     )
 
 
@@ -184,12 +239,6 @@ it."""
 
 NO_ERROR: Final = 0
 
-BEFORE_APPEND: Final[tuple[ErrorRow, ...]] = tuple(
-    row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite
-)
-"""Broker errors that make a produce attempt of librdkafka `failed` (certainly not appended) if retries and idempotence
-are off."""
-
 DEFINITE_CODES: Final = {
     name: frozenset(row.code for row in library.errors if row.code > 0 and row.definite)
     for name, library in LIBRARIES.items()
@@ -200,9 +249,9 @@ REFUSED: Final = Outcome.FAILED
 that found the library's queue full is no attempt and has no outcome."""
 
 
-def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -> Outcome:
+def classify_report(code: int, library: str, *, may_resend: bool) -> Outcome:
     """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0: no error. `library`:
-    its name in `LIBRARIES`.
+    its name. Nothing is known of the errors of a library that `LIBRARIES` lacks.
 
     `may_resend`: the client may have sent the record more than once, so an earlier send may have been
     appended. This is the case with retries or idempotence. Without them it is the case once the record is
@@ -210,9 +259,21 @@ def classify_report(code: int, *, may_resend: bool, library: str = LIBRDKAFKA) -
     """
     if code == NO_ERROR:
         return Outcome.ACKED
-    if code in DEFINITE_CODES[library] and not may_resend:
+    if code in DEFINITE_CODES.get(library, ()) and not may_resend:
         return Outcome.FAILED
     return Outcome.INDETERMINATE
+
+
+_AS_LIBRDKAFKA: Final = ("", "ackproof_simulator")
+"""Names in footers for which the tables of librdkafka hold: '' of earlier versions, which had no other library, and
+that of simulated clients, which behave as librdkafka does."""
+
+
+def taken_back_codes(library: str) -> tuple[int, ...]:
+    """Return the error codes of records that a producer of this library took back itself. `library`: name in the footer
+    of a ledger's part, '' if it has none; of an unknown library there are none."""
+    tables = LIBRARIES.get(LIBRDKAFKA if library in _AS_LIBRDKAFKA else library)
+    return tuple(row.code for row in tables.errors if row.resend is Resend.TAKEN_BACK) if tables else ()
 
 
 _INTRODUCTION: Final = """\
@@ -231,15 +292,7 @@ An experiment names the library of its producers and of its live readers, each o
 | `{command: [PROGRAM, "{settings}"]}` | [a program of yours](clients.md), in any language |
 
 The final read is always librdkafka's. Case, ledger footers and plan name the library and its version. A file is refused
-for what a client cannot do:
-
-| Java clients cannot | because |
-|---|---|
-| run on `backend: model` | its clients behave as librdkafka does |
-| run in a soak | it audits ledger parts that clients write while they run; a Java client writes a journal |
-| read with `observe.brokers` | the Java client does not tell from which broker it fetches |
-| log in with OAUTHBEARER (`--client-config`) | it needs further jars; TLS, PLAIN and SCRAM work |
-| take `config` of librdkafka | each library has setting names of its own |
+for what a client cannot do. Each library has setting names of its own, so `config` of one is refused by another.
 
 Their ends differ too. librdkafka waits for room in its queue; a Java transaction that found no room is aborted. A Java
 client needs a JRE 17.
@@ -257,6 +310,9 @@ disk, its times, the clocks of brokers. A record without that evidence is forbid
 
 | class | idempotence | retries | acks | in flight | guarantee | holds | source | attack |
 |---|---|---|---|---|---|---|---|---|"""
+_FACTS: Final = """
+| fact | of this library | source |
+|---|---|---|"""
 
 
 def markdown() -> str:
@@ -280,6 +336,13 @@ def markdown() -> str:
         used = {excuse for row in library.guarantees for excuse in row.excuses}
         lines += ["", "Exceptions:", ""] if used else []
         lines += [f"* `{excuse.name.lower()}`: they {excuse.value}." for excuse in Excuse if excuse in used]
+        lines.append(_FACTS)
+        lines += [
+            f"| {name} | {value or 'none'} | {library.sources[name]} |"
+            for name, value in library.facts.items()
+        ]
+        lines += ["", "| its clients cannot | because |", "|---|---|"] if library.cannot else []
+        lines += [f"| {use} | {why} |" for use, why in library.cannot.items()]
         lines.append("")
     return "\n".join(lines)
 

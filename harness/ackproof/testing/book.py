@@ -244,7 +244,8 @@ class Book:
         which the library may have sent it twice. From this age on an error does not prove that the record was not
         appended: its outcome is indeterminate."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
-        outcome = classify_report(code, may_resend=may_resend)
+        library = self.producers[attempt.producer].library.name
+        outcome = classify_report(code, library, may_resend=may_resend)
         if partition >= 0:
             attempt.partition = partition
         if outcome is Outcome.ACKED:

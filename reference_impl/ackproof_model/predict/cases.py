@@ -11,12 +11,12 @@ from functools import reduce
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.client import JAVA
 from ackproof.experiment.exposure import NOTHING, Incidents
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.kafka import ELR, LINES, numbers
 from ackproof.experiment.promises import Promises
+from ackproof.rundir.guarantees import LIBRARIES, AutoCommit, Fact
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.timeline import Event, fault_name
 from ackproof_model.predict.incidents import happened, planned
@@ -167,19 +167,18 @@ def rules_for_group(case: Case, spec: GroupSpec) -> GroupRules:
     if spec.protocol == "classic":
         cooperative = spec.resolved_assignor == "cooperative-sticky"
         protocol = GroupProtocol.COOPERATIVE if cooperative else GroupProtocol.EAGER
-    java = spec.client.library == JAVA
-    release = numbers(client.release_for(cluster.kafka))[:1] if java else ()
-    early = java and protocol is GroupProtocol.CONSUMER and release < (4,)
-    # kafka-clients commits in poll() what earlier polls returned; librdkafka what it has handed over.
-    mode = CommitMode.TIMED if java and not early else CommitMode.AT_DELIVERY
+    facts = LIBRARIES[client.library].facts
+    mode = CommitMode.TIMED if facts[Fact.AUTO_COMMIT] == AutoCommit.AT_POLL else CommitMode.AT_DELIVERY
     if spec.commit != "auto":
         mode = CommitMode[spec.commit.upper()]
+    since = facts[Fact.TRANSACTION_EPOCH]
+    epochs = since != "none" and numbers(client.release_for(cluster.kafka)) >= numbers(since)
     return replace(
         rules,
         protocol=protocol,
         commit=mode,
         group_metadata=spec.group_metadata,
         static=spec.static,
-        stable_fetch=java or spec.isolation == "read_committed",
-        epoch_per_transaction=rules.epoch_per_transaction and java and release >= (4,),
+        stable_fetch=facts[Fact.STABLE_OFFSETS] in ("any", spec.isolation),
+        epoch_per_transaction=rules.epoch_per_transaction and epochs,
     )

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from ackproof.clients.command.events import LINES
-from ackproof.clients.contract import MemberSettings
+from ackproof.clients.contract import MemberSettings, client_adapter
 from ackproof.clients.group_ledgers import PART, REFUSED, convert
 from ackproof.clients.instances import Instance
-from ackproof.clients.librdkafka.adapter import known_wait
 from ackproof.rundir import storage
 from ackproof.rundir.groups import COMMITS, DELIVERIES, MEMBERSHIP, CommitResult, ProcessingState
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -352,7 +351,7 @@ def test_a_call_past_its_time_out_names_the_bug_of_the_library(
     tmp_path: Path, library: str, commit: str, silent_s: float, named: bool
 ) -> None:
     settings = member(CaseDir(tmp_path), library=library, commit=commit)
-    assert ("/issues/5456" in known_wait(settings, silent_s)) is named
+    assert ("/issues/5456" in client_adapter(library).known_wait(settings, silent_s)) is named
 
 
 def test_a_member_is_silent_since_its_last_line_or_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ from confluent_kafka import KafkaError
 
 import ackproof.clients
 from ackproof.rundir.guarantees import (
-    BEFORE_APPEND,
     LIBRARIES,
     LIBRDKAFKA,
     NO_ERROR,
@@ -32,6 +32,7 @@ ALL_CODES = {
     for name in dir(KafkaError)
     if name.lstrip("_").isupper() and isinstance(code := getattr(KafkaError, name), int)
 }
+BEFORE_APPEND = [row for row in LIBRARIES[LIBRDKAFKA].errors if row.code > 0 and row.definite]
 PRODUCE = 0
 ONE_BY_ONE = {"linger": "0s", "in_flight": 1, "config": {"batch.num.messages": "1"}}
 
@@ -48,8 +49,8 @@ def test_any_other_code_is_indeterminate_whatever_the_retries() -> None:
     for code in {*ALL_CODES.values(), 87, 12345, -12345}:
         definite = code in {entry.code for entry in BEFORE_APPEND}
         expected = Outcome.ACKED if code == 0 else Outcome.FAILED if definite else Outcome.INDETERMINATE
-        assert classify_report(code, may_resend=False) is expected
-        assert classify_report(code, may_resend=True) is (
+        assert classify_report(code, LIBRDKAFKA, may_resend=False) is expected
+        assert classify_report(code, LIBRDKAFKA, may_resend=True) is (
             Outcome.ACKED if code == 0 else Outcome.INDETERMINATE
         )
 
@@ -60,7 +61,7 @@ def _outcome_table() -> str:
     names, some, outcome = (
         ", ".join(row.name for row in BEFORE_APPEND),
         BEFORE_APPEND[0].code,
-        classify_report,
+        partial(classify_report, library=LIBRDKAFKA),
     )
     rows = [
         ("report without error", "any", outcome(NO_ERROR, may_resend=True), "the offset is -1 with acks=0"),

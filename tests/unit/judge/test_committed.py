@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.backends import Ability
+from ackproof.experiment.client import COMMAND, JAVA, ClientChoice
 from ackproof.judge.checks.committed import check_committed_offsets, check_committed_starts
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.committed import CommittedFile, GroupOffsets, OffsetsLog
 from ackproof.rundir.documents import Client
+from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.metadata import LogEnded, PartitionChanged
 from ackproof.rundir.observed import CommittedStart, OffsetCommit
 from ackproof.rundir.outcome import ReadPhase, Says
@@ -100,11 +102,13 @@ def _opinions(
     states: tuple[PartitionChanged, ...] = QUIET,
     zookeeper: bool = False,
     starts: Mapping[str, CommittedStart] | None = None,
+    library: str = LIBRDKAFKA,
     check: Any = check_committed_offsets,
 ) -> list[Opinion]:
     spec = facts.case.experiment
     cluster = spec.cluster.model_copy(update={"config": settings or {}})
-    consumers = spec.workload.consumers.model_copy(update={"config": consumer or {}})
+    reading = {"config": consumer or {}, "client": ClientChoice(library)}
+    consumers = spec.workload.consumers.model_copy(update=reading)
     workload = spec.workload.model_copy(update={"consumers": consumers})
     spec = spec.model_copy(update={"cluster": cluster, "workload": workload})
     case = SimpleNamespace(experiment=spec, faults=faults)
@@ -192,6 +196,8 @@ LATE = _commit(200, 2000, took_ms=90)
         pytest.param(_file(200), {"commits": (_commit(100, 1000), LATE, _commit(300, 3000))}, id="sent twice"),
         pytest.param(_file(200), {"faults": (_fault(Ability.REQUESTS),)}, id="a fault repeats requests"),
         pytest.param(_file(200), {"consumer": {"retry.backoff.ms": "1"}}, id="sent again at once"),
+        pytest.param(_file(200), {"consumer": {"retry.backoff.max.ms": "1"}}, id="at once, by the greatest wait"),
+        pytest.param(_file(200), {"library": COMMAND}, id="it is not known what a program sends again"),
         pytest.param(_file(50), {"commits": (*COMMITS, _commit(50, 4000))}, id="the reader went back"),
         pytest.param(_file(None), {"commits": (_commit(100, 1000, None),)}, id="none was granted"),
         pytest.param(_file(None), {"faults": (_fault(dropped="orders"),)}, id="the topic was deleted"),
@@ -218,6 +224,15 @@ LATE = _commit(200, 2000, took_ms=90)
 )  # fmt: skip
 def test_what_kafka_allows_is_no_break(facts: Facts, file: CommittedFile, changes: dict[str, Any]) -> None:
     assert [one for one in _opinions(facts, file, **changes) if one.kind is not Says.AGREES] == []
+
+
+@pytest.mark.parametrize("consumer", [{}, {"retry.backoff.max.ms": "1"}], ids=["default", "back-off"])
+def test_the_java_client_never_sends_a_commit_of_a_reader_twice(
+    facts: Facts, consumer: dict[str, str]
+) -> None:
+    commits = (_commit(100, 1000), LATE, _commit(300, 3000))
+    (opinion,) = _opinions(facts, _file(200), commits=commits, library=JAVA, consumer=consumer)
+    assert opinion.kind is Says.BREAKS and "OffsetFetch answered 200" in opinion.text
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_copy_under_a_new_leader_is_allowed_without_retries_and_told(judged: J
     verdict, said = judged(TWO_LEADERS)
     assert (verdict.verdict, said.forbidden) == (Verdict.PASS, False), verdict.reasons
     assert said.why.startswith(
-        "1 were appended in one leader epoch and again in a later one: librdkafka sends"
+        "1 were appended in one leader epoch and again in a later one: the client sends"
     )
 
 

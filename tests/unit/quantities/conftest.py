@@ -15,6 +15,7 @@ from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionChanged, write_metadata
 from ackproof.rundir.observed import Sample
+from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.replicas import BATCHES, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
@@ -174,6 +175,7 @@ def make(tmp_path: Path) -> Make:
         batches: Iterable[dict[str, Any]] = (),
         ends_s: float = 10,
         parts: int = 1,
+        library: str = "",
         partitions: int = 0,
         backend: str = "process",
         mode: str = "kraft",
@@ -203,6 +205,9 @@ def make(tmp_path: Path) -> Make:
             (folder / "client=x").mkdir(parents=True, exist_ok=True)
             for number in range(parts):
                 table = pa.Table.from_pylist(every[number::parts], schema=schema)
+                table = table.replace_schema_metadata(
+                    ClientLibrary(library, "1").metadata() if library else None
+                )
                 pq.write_table(table, folder / "client=x" / f"part-{number:06}.parquet", row_group_size=3)
         return Evidence.of_run(run)
 

@@ -75,9 +75,26 @@ def test_a_gap_that_the_end_cuts_is_open_and_never_short(make: Make) -> None:
     assert not value(run, "gaps(produce, above 15s)", Window(Span.AFTER, 1)).is_known
 
 
-def test_who_takes_a_record_back_does_not_wait_for_it(make: Make) -> None:
-    run = make(produced=[*ACKED, attempt(9.5, 9.6, outcome=1, error=-152)], ends_s=30)
-    assert value(run, "longest_gap(produce)") == Value.exactly(4)
+@pytest.mark.parametrize(
+    ("library", "error", "waits"),
+    [
+        ("", -152, False),
+        ("librdkafka", -152, False),
+        ("ackproof_simulator", -152, False),
+        ("java", -1002, False),
+        ("java", -152, True),
+        ("librdkafka", -1002, True),
+        ("command", -152, True),
+    ],
+)
+def test_who_takes_a_record_back_does_not_wait_for_it(
+    make: Make, library: str, error: int, waits: bool
+) -> None:
+    run = make(produced=[*ACKED, attempt(9.5, 9.6, outcome=1, error=error)], ends_s=30, library=library)
+    assert (value(run, "longest_gap(produce)") != Value.exactly(4)) is waits
+
+
+def test_an_error_at_once_makes_no_gap(make: Make) -> None:
     at_once = make(produced=[*ACKED, attempt(9, 9.005, outcome=1, error=7)], ends_s=30)
     assert value(at_once, "longest_gap(produce)") == Value.exactly(4)  # told with the last acknowledgement
 

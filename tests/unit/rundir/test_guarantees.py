@@ -15,7 +15,16 @@ from ackproof.clients.librdkafka import adapter as librdkafka_adapter
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.anomaly_terms import RuledBy
-from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Holds, markdown
+from ackproof.rundir.guarantees import (
+    LIBRARIES,
+    LIBRDKAFKA,
+    AutoCommit,
+    Fact,
+    Holds,
+    Use,
+    markdown,
+    taken_back_codes,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "client-libraries.md"
 RULED = [row.name for row in TABLE.values() if row.ruled_by in (RuledBy.RETRIES, RuledBy.ORDER)]
@@ -65,3 +74,19 @@ def test_each_row_names_its_source_and_its_attack() -> None:
     for library in LIBRARIES.values():
         assert all(row.source and row.attack for row in library.guarantees)
         assert all(row.why for row in library.errors)
+
+
+def test_every_library_has_each_fact_with_its_source() -> None:
+    for library in LIBRARIES.values():
+        assert library.facts.keys() == library.sources.keys() == set(Fact)
+        assert all(library.sources.values())
+        assert AutoCommit(library.facts[Fact.AUTO_COMMIT]) and library.single_commit_ns(()) >= 0
+        assert library.facts[Fact.REQUEST_TIMEOUT] in library.timeouts_ms
+    assert set(Use) <= LIBRARIES[JAVA].cannot.keys() and not LIBRARIES[LIBRDKAFKA].cannot
+
+
+def test_what_a_library_calls_its_own_code_is_taken_back_by_no_other() -> None:
+    assert set(taken_back_codes(LIBRDKAFKA)) == {KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE}
+    assert taken_back_codes("") == taken_back_codes("ackproof_simulator") == taken_back_codes(LIBRDKAFKA)
+    assert taken_back_codes(JAVA) == (-1002,)
+    assert taken_back_codes(COMMAND) == taken_back_codes("aiokafka") == ()

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.base.errors import BadInput
@@ -193,7 +194,11 @@ def output_config(bootstrap: str, client: str, transactional_id: str = "") -> di
     return {**common, **({"transactional.id": transactional_id} if transactional_id else {})}
 
 
-def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
+def objection(
+    kind: Literal["producer", "consumer"],
+    config: Mapping[str, ConfigValue],
+    hidden: Mapping[str, str] = MappingProxyType({}),
+) -> str | None:
     """Return None for every configuration: only the user's program knows which settings its library refuses."""
     return None
 
@@ -221,3 +226,8 @@ def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
     default)."""
     usual = LIBRARIES[COMMAND].timeouts_ms["request.timeout.ms"]
     return float(config.get("request.timeout.ms", usual)) / 1000
+
+
+def known_wait(settings: GroupSettings, silent_s: float) -> str:
+    """Return '': no bug of a program is known by which a member waits for the answer to a commit."""
+    return ""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.clients.contract import (
@@ -325,11 +326,15 @@ def output_config(bootstrap: str, client: str, transactional_id: str = "") -> di
     return config
 
 
-def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
+def objection(
+    kind: Literal["producer", "consumer"],
+    config: Mapping[str, ConfigValue],
+    hidden: Mapping[str, str] = MappingProxyType({}),
+) -> str | None:
     """Return why the Java client refuses a configuration, None if no check finds a reason. No JVM is started.
 
     The checks: names, whole numbers, booleans, and whether a producer's delivery time-out is long enough. The Java
-    client itself ignores an unknown setting; here it is refused, as librdkafka does.
+    client itself ignores an unknown setting; here it is refused. `security_text` checks the `hidden` settings.
     """
     known = SETTING_TYPES[kind]
     for name, value in config.items():
@@ -367,3 +372,8 @@ def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
 def request_wait_s(config: Mapping[str, ConfigValue]) -> float:
     """Return the longest time in seconds that a request may wait for its response (request.timeout.ms)."""
     return float(config["request.timeout.ms"]) / 1000
+
+
+def known_wait(settings: GroupSettings, silent_s: float) -> str:
+    """Return '': no bug of the Java client is known by which a member waits for the answer to a commit."""
+    return ""

@@ -6,10 +6,10 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from ackproof.clients.contract import (
-    ClientSettings,
     ConfigValue,
     GroupSettings,
     MemberSettings,
@@ -208,14 +208,19 @@ def output_config(bootstrap: str, client: str, transactional_id: str = "") -> di
     return config
 
 
-def objection(kind: Literal["producer", "consumer"], config: Mapping[str, ConfigValue]) -> str | None:
-    """Return why librdkafka refuses a configuration, None if it accepts it. Connects to no broker.
+def objection(
+    kind: Literal["producer", "consumer"],
+    config: Mapping[str, ConfigValue],
+    hidden: Mapping[str, str] = MappingProxyType({}),
+) -> str | None:
+    """Return why librdkafka refuses a configuration with its `hidden` settings, None if it accepts it. Connects to no
+    broker.
 
     librdkafka checks names, ranges and contradictions, such as acks=1 with idempotence.
     """
     from confluent_kafka import Consumer, KafkaException, Producer
 
-    offline = {name: value for name, value in config.items() if name != "bootstrap.servers"}
+    offline = {name: value for name, value in {**config, **hidden}.items() if name != "bootstrap.servers"}
     try:
         (Producer if kind == "producer" else Consumer)({**offline, "log_level": 0}).close()
     except KafkaException as error:
@@ -260,12 +265,11 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def known_wait(settings: ClientSettings, silent_s: float) -> str:
-    """Return, as the end of a sentence, the known bug of librdkafka that explains why a member waits for the answer to
-    a commit; '' if none does. `silent_s`: seconds since the member last printed; it prints after each call that
-    returns."""
+def known_wait(settings: GroupSettings, silent_s: float) -> str:
+    """Return the known bug that explains why a member waits for the answer to a commit: librdkafka's issue 5456, which
+    concerns transactions; '' if it does not."""
     transacts = isinstance(settings, MemberSettings) and settings.commit == "transaction"
-    if settings.library != LIBRDKAFKA or not transacts or silent_s < 2 * TRANSACTION_CALL_S:
+    if not transacts or silent_s < 2 * TRANSACTION_CALL_S:
         return ""
     return (
         f" in a call whose time-out is {TRANSACTION_CALL_S:g} s: librdkafka's send_offsets_to_transaction ignores its "

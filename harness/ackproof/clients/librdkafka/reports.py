@@ -25,7 +25,7 @@ from ackproof.clients.channel import SharedCounters
 from ackproof.clients.contract import ProducerSettings
 from ackproof.clients.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.clients.librdkafka.adapter import resend_after_s
-from ackproof.rundir.guarantees import classify_report
+from ackproof.rundir.guarantees import DEFINITE_CODES, LIBRDKAFKA, classify_report
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -225,8 +225,8 @@ class DeliveryReports:
         done = time.monotonic_ns()
         code = error.code()
         old = done - row[at + SENT] >= self._resend_after_ns
-        outcome = classify_report(code, may_resend=old)
-        if old and self._resend_after_ns and classify_report(code, may_resend=False) is Outcome.FAILED:
+        outcome = classify_report(code, LIBRDKAFKA, may_resend=old)
+        if old and self._resend_after_ns and code in DEFINITE_CODES[LIBRDKAFKA]:
             self._journal.pinned.add(seq >> self._shift)
             self._undecided.append(seq)
         row[at + RESULT] = pack_result(row[at + RESULT] & 0xFFFFFFFF, code, outcome)

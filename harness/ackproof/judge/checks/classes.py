@@ -333,7 +333,7 @@ def unappended(facts: Facts) -> str:
 
     A leader without state of a producer id accepts any first sequence (ProducerAppendInfo.checkSequence). If a later
     batch reaches this leader first, it answers the earlier batches with DUPLICATE_SEQUENCE_NUMBER, although it never
-    appended them. librdkafka counts that answer as success.
+    appended them. Clients count that answer as success.
     """
     if facts.case.experiment.workload.producers.acks == "0":
         return ""

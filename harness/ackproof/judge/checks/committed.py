@@ -22,16 +22,13 @@ from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC, GroupOffsets, OffsetsLog
 from ackproof.rundir.groups import CommitResult, MembershipEvent
+from ackproof.rundir.guarantees import LIBRARIES
 from ackproof.rundir.ledger import ledger_rows
 from ackproof.rundir.observed import CommittedStart
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import seconds
 
-_SENT_ONCE_NS: Final = 80_000_000
-"""A commit that was answered within this time was sent once: librdkafka sends again after 80 % of retry.backoff.ms
-(100 ms) at the earliest, as `clients.librdkafka.adapter.resend_after_s` says."""
-_BACKOFF: Final = "retry.backoff.ms"
 _RETENTION: Final = "offsets.retention.minutes"
 _REQUIRED_ACKS: Final = "offsets.commit.required.acks"
 _NONE: Final = -1
@@ -152,13 +149,14 @@ def deleted_topics(facts: Facts) -> set[str]:
 def _commits(facts: Facts, before_ns: float = math.inf) -> Mapping[tuple[str, TopicPartition], _Commits]:
     """Return the commits that readers sent before `before_ns`, by group and partition, without topics that were
     deleted."""
+    readers = facts.case.experiment.workload.consumers
     again = any(Ability.REQUESTS in fault.ASKS for fault in facts.case.faults)
-    again |= _BACKOFF in facts.case.experiment.workload.consumers.config
+    once_ns = 0.0 if again else LIBRARIES[readers.client.library].single_commit_ns(readers.config)
     gone = deleted_topics(facts)
     found: dict[tuple[str, TopicPartition], _Commits] = defaultdict(_Commits)
     attempts = (one for each in facts.commits.values() for one in each if one.begun_ns < before_ns)
     for attempt in attempts:
-        sent_once = attempt.good and attempt.done_ns - attempt.begun_ns < _SENT_ONCE_NS and not again
+        sent_once = attempt.good and attempt.done_ns - attempt.begun_ns < once_ns
         for topic, partition, offset in attempt.offsets:
             if topic in gone:
                 continue
