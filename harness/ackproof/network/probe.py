@@ -18,7 +18,6 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
 
@@ -172,12 +171,12 @@ _NLM_F_REQUEST_DUMP: Final = 0x301
 _NETLINK_SOCK_DIAG: Final = 4
 _INET_DIAG_INFO: Final = 2
 _ESTABLISHED: Final = 1
-_HEADER: Final = struct.Struct("=IHHII")
-_MESSAGE: Final = struct.Struct("=BBBB")
-# inet_diag_msg after its four bytes: ports (network order), two addresses, interface, cookie, and five numbers
-_ID: Final = struct.Struct(">HH16s16s")
-_INODE_AT: Final = 68
-_ATTRIBUTES_AT: Final = 72
+_REQUEST: Final = struct.Struct("=IHHIIBBBBI48x")
+"""nlmsghdr and inet_diag_req_v2 (linux/inet_diag.h)."""
+_MESSAGE: Final = struct.Struct("=IHHII")
+_ATTRIBUTE: Final = struct.Struct("=HH")
+_FLOW: Final = struct.Struct("=6x2s16x16s28xI")
+"""inet_diag_msg: remote port (network order), remote address and inode."""
 _RECEIVED_AT: Final = 128
 """Offset of tcpi_bytes_received in `struct tcp_info` (linux/tcp.h)."""
 _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
@@ -221,8 +220,10 @@ def read_tcp_flows() -> list[TcpFlow]:
     with contextlib.closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)) as line:
         line.settimeout(2.0)
         for family in (socket.AF_INET, socket.AF_INET6):
-            line.send(_request(family))
-            found += _read(line, family)
+            asked = (family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), 0, 1 << _ESTABLISHED)
+            head = (_REQUEST.size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
+            line.send(_REQUEST.pack(*head, *asked))
+            found += _read_flows(line, family)
     return found
 
 
@@ -242,50 +243,27 @@ def read_socket_inodes(pid: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _request(family: int) -> bytes:
-    body = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), 0, 1 << _ESTABLISHED)
-    body += bytes(48)
-    head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
-    return head + body
-
-
-def _read(line: socket.socket, family: int) -> Iterator[TcpFlow]:
+def _read_flows(line: socket.socket, family: int) -> Iterator[TcpFlow]:
+    size = 4 if family == socket.AF_INET else 16
     while True:
-        data = line.recv(1 << 18)
-        at = 0
-        while at + _HEADER.size <= len(data):
-            length, kind, *_ = _HEADER.unpack_from(data, at)
-            if kind == _NLMSG_DONE:
+        for kind, message in _split(line.recv(1 << 18), _MESSAGE):
+            if kind in (_NLMSG_DONE, _NLMSG_ERROR):
+                if (code := -struct.unpack_from("=i", message)[0]) != 0:
+                    raise OSError(code, f"sock_diag: {os.strerror(code)}; modprobe tcp_diag loads its module")
                 return
-            if kind == _NLMSG_ERROR:
-                code = struct.unpack_from("=i", data, at + _HEADER.size)[0]
-                raise OSError(-code, f"sock_diag: {os.strerror(-code)}")
-            flow = _flow(data[at + _HEADER.size : at + length], family)
-            if flow is not None:
-                yield flow
-            at += (length + 3) & ~3
+            port, address, inode = _FLOW.unpack_from(message)
+            # Java opens IPv4 connections as IPv4-mapped IPv6 addresses.
+            host = socket.inet_ntop(family, address[:size]).removeprefix("::ffff:")
+            for attribute, info in _split(message[_FLOW.size :], _ATTRIBUTE):
+                if attribute == _INET_DIAG_INFO and len(info) >= _RECEIVED_AT + 8:
+                    received = struct.unpack_from("=Q", info, _RECEIVED_AT)[0]
+                    yield TcpFlow((host, int.from_bytes(port)), inode, received)
 
 
-def _flow(message: bytes, family: int) -> TcpFlow | None:
-    _, remote_port, _, remote = _ID.unpack_from(message, _MESSAGE.size)
-    inode = struct.unpack_from("=I", message, _INODE_AT)[0]
-    at = _ATTRIBUTES_AT
-    while at + 4 <= len(message):
-        length, kind = struct.unpack_from("=HH", message, at)
-        if length < 4:
-            return None
-        if kind == _INET_DIAG_INFO and length - 4 >= _RECEIVED_AT + 8:
-            info = message[at + 4 : at + length]
-            (received,) = struct.unpack_from("=Q", info, _RECEIVED_AT)
-            return TcpFlow((_address(remote, family), remote_port), inode, received)
-        at += (length + 3) & ~3
-    return None
-
-
-def _address(raw: bytes, family: int) -> str:
-    """Return the address as text. Java opens IPv4 connections as IPv4-mapped IPv6 addresses; they are unmapped."""
-    if family == socket.AF_INET:
-        return str(ip_address(raw[:4]))
-    address = ip_address(raw)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
+def _split(data: bytes, head: struct.Struct) -> Iterator[tuple[int, bytes]]:
+    """Yield the type and the content of each netlink message or attribute. Both begin with their length and type."""
+    at = 0
+    while at + head.size <= len(data):
+        length, kind, *_ = head.unpack_from(data, at)
+        yield kind, data[at + head.size : at + length]
+        at += max(head.size, (length + 3) & ~3)

@@ -96,6 +96,24 @@ def test_what_closes_during_the_look_is_still_its_process_s(
         assert len(mesh.traffic(link).flows) == connections
 
 
+def test_a_kernel_that_lists_no_connections_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing module must not look like a link without traffic."""
+    monkeypatch.setattr(socket, "IPPROTO_TCP", 250)  # no module lists the connections of this protocol
+    with pytest.raises(OSError, match="modprobe tcp_diag"):
+        read_tcp_flows()
+
+
+def test_an_ipv4_address_mapped_to_ipv6_is_an_ipv4_address() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with (
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener,
+        socket.create_connection(("127.0.0.1", listener.getsockname()[1])) as line,
+        listener.accept()[0],
+    ):
+        assert {line.getsockname(), line.getpeername()} <= {flow.remote for flow in read_tcp_flows()}
+
+
 def test_sockets_of_a_process_that_is_gone() -> None:
     assert read_socket_inodes(2**22 + 1) == frozenset()
 
