@@ -85,9 +85,13 @@ def _build_toxiproxy(folder: Path, progress: ProgressSink) -> None:
     if status != 0 or not built.exists():
         said = " ".join(output.split())[-300:]
         raise ProvisionFailed(f"Go could not build {TOXIPROXY} {TOXIPROXY_VERSION} (exit {status}): {said}")
-    build_info = subprocess.run(
-        [str(go), "version", "-m", str(built)], capture_output=True, text=True, timeout=60, check=False
-    ).stdout
+    _, build_info = run_program(
+        [str(go), "version", "-m", str(built)],
+        folder,
+        role="go",
+        what=f"Go to show what {TOXIPROXY} was built from",
+        timeout_s=60,
+    )
     wanted = ["mod", _MODULE, f"v{TOXIPROXY_VERSION}", _SUM]
     if not any(line.split() == wanted for line in build_info.splitlines()):
         raise ProvisionFailed(

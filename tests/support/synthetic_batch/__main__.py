@@ -23,8 +23,8 @@ def main() -> None:
         reason = (
             "lost: 37 acknowledged records. Forbidden: acks=all on 2 in-sync replicas, unclean election off"
         )
-        recipes[5] = replace(
-            recipes[5], lost=37, verdict=Verdict.FAIL, forbidden=("lost",), reasons=(reason,)
+        recipes[-1] = replace(
+            recipes[-1], lost=37, verdict=Verdict.FAIL, forbidden=("lost",), reasons=(reason,)
         )
     render_batch(make_batch(folder, recipes))
 

@@ -28,7 +28,8 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion on each expectation that does not hold, or whose number is unknown.
+    """Yield an opinion on each expectation that does not hold, whose number is unknown, or which holds only without the
+    margin that a starved machine requires.
 
     `breaks` (a promise is broken) means that an upper bound was exceeded, or that a state was wrong. `open` (undecided)
     means that the run only failed to reach a lower bound, or that the number is unknown. Exceeded bounds of counts come
@@ -41,7 +42,8 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
     again = facts.excused.get(Anomaly.DUPLICATE, {}).get(Excuse.PRODUCER_EPOCH, 0)
     # No broker can recognize a copy in a new producer epoch, so such a copy breaks no promise of Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
-    for anomaly, text in _broken_upper_bounds(facts, kafkas):
+    broken = list(_broken_upper_bounds(facts, kafkas))
+    for anomaly, text in broken:
         if anomaly in LIVENESS and (why := machine_is_starved(facts, anomaly)):
             yield stays_open(f"{text}: {why}")
             continue
@@ -58,9 +60,10 @@ def check_expectations(facts: Facts) -> Iterator[Opinion]:
             if found is not None and found.explored and found.chance is Chance.IMPOSSIBLE:
                 text += ", which the faults that were observed make impossible"
             yield stays_open(text)
-    if again:
-        for _, text in _broken_upper_bounds(facts, counts):
-            yield stays_open(f"{text}: {again} {Excuse.PRODUCER_EPOCH}")
+    if again and Anomaly.DUPLICATE not in (anomaly for anomaly, _ in broken):
+        for anomaly, text in _broken_upper_bounds(facts, counts):
+            if anomaly == Anomaly.DUPLICATE:
+                yield stays_open(f"{text}: {again} {Excuse.PRODUCER_EPOCH}")
     measures = [one for one in facts.answers if not is_count(str(one[0]))]
     still = facts.calm if any(ask.quantity.takes_time for ask, _, _ in measures) else None
     starved = still.starved if still is not None else ()
