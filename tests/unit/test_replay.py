@@ -9,11 +9,12 @@ import pytest
 
 from ackproof.cli.main import main_code
 from ackproof.plan import cases, describe, load
-from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.cases import case_from_json
 from ackproof.run import conclude as concluding
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import FaultAsked, read_timeline
+from run_directory import case_file, read_case, write_run
 
 from ..audit.local import audited
 
@@ -68,22 +69,9 @@ def test_a_stored_case_is_repeated_with_its_seed_and_all_that_was_drawn(
 def test_what_cannot_be_repeated_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_code(["replay", str(tmp_path)]) == 254
     assert "neither a case nor a batch" in capsys.readouterr().err
-    (tmp_path / "x.yaml").write_text(STORM.replace("backend: model", "").partition("faults:")[0])
-    case = cases(load(tmp_path / "x.yaml", backend="attach"))[0]
-    CaseFile(
-        run_id="a" * 16,
-        case=case.id,
-        experiment="stormy",
-        settings={},
-        repeat=1,
-        seed=case.seed,
-        backend="attach",
-        replay="ackproof run x.yaml --bootstrap there:9092",
-        resolved=case_to_json(case),
-        clients=(),
-        environment={},
-        wall_ns=0,
-    ).save(tmp_path / "case.json")
+    case = read_case(STORM.replace("backend: model", "").partition("faults:")[0], backend="attach")
+    stored = case_file(case, backend="attach", replay="ackproof run x.yaml --bootstrap there:9092")
+    write_run(tmp_path, case_json=stored)
     assert main_code(["replay", str(tmp_path)]) == 254
     assert "Run it again with: ackproof run x.yaml --bootstrap there:9092" in " ".join(
         capsys.readouterr().err.split()

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.case import Case
 from ackproof.judge.coherence.run import PHASES
 from ackproof.judge.facts import Facts, partitions_of
+from ackproof.judge.opinion import Opinion
 from ackproof.judge.verdict import COHERENCE, judge
-from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.rundir import timeline as events_of_runs
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile, PartitionRead, RecordCounts
+from ackproof.rundir.documents import AuditFile, Client, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import TxnRow, write_transactions
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.model import Chance, ConformanceFile, PredictedClass, PredictionFile
-from ackproof.rundir.observed import Sample
+from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.outcome import Says, TxnOutcome, Verdict
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
-from ackproof.rundir.timeline import ClientStarted, EventKind, NodeEnded, NodeStarted, PhaseBegan, Timeline
+from ackproof.rundir.timeline import (
+    ClientStarted,
+    Event,
+    EventDetail,
+    EventKind,
+    NodeEnded,
+    NodeStarted,
+    PhaseBegan,
+    Timeline,
+)
 from ackproof_model.predict.answers import USUAL_STATES
 from ackproof_model.predict.prediction import predict_run
+from run_directory import case_file, read_case, write_run
 
 EXPERIMENT = """\
 name: t
@@ -134,7 +138,7 @@ MakeRun = Callable[..., CaseDir]
 Happening = EventKind | tuple[EventKind, int | None, float]
 """A kind of event; or one with the number of its fault and the second in which it happens."""
 SECOND = 1_000_000_000
-OF_KIND = {what.KIND: what for what in events_of_runs.EventDetail.__subclasses__()}
+OF_KIND = {what.KIND: what for what in EventDetail.__subclasses__()}
 HEALTHY = (
     EventKind.FAULT_ASKED,
     EventKind.FAULT_CONFIRMED,
@@ -198,35 +202,50 @@ def attempt(
     }
 
 
-@cache
-def _case(experiment: str) -> Case:
-    """Reading an experiment takes longer than judging it."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "experiment.yaml"
-        file.write_text(experiment, encoding="utf-8")
-        return cases(load(file))[0]
+def read_row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
+    """A row of `ledger/consumed`, of the final read."""
+    place = {"topic": "orders", "origin_topic": "orders", "read_ns": 2 * SECOND}
+    return {**place, "phase": 1, "offset": offset, "seq": seq, "producer": producer}
 
 
-def _series(bins: Iterable[int] | Mapping[TopicPartition, Iterable[int]], acked: int) -> pa.Table:
+def batch_row(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
+    """A row of `observed/replicas.parquet`."""
+    return {
+        "node": node, "topic": "orders", "first_offset": first, "last_offset": last, "producer_id": producer_id,
+        "producer_epoch": epoch,
+    }  # fmt: skip
+
+
+def texts(opinions: Iterable[Opinion]) -> list[str]:
+    return [one.text for one in opinions]
+
+
+def event(what: EventDetail, at_s: float, **whom: Any) -> Event:
+    at = round(at_s * SECOND)
+    return Event(t_ns=at, wall_ns=at, kind=what.KIND, detail=what.detail(), **whom)
+
+
+def sampled(at_s: float, **changes: Any) -> Sample:
+    return replace(in_sync("orders", 0), **{"t_ns": round(at_s * SECOND), **changes})
+
+
+def watched(facts: Facts, samples: Sequence[Sample], pulses: Sequence[Pulse] = ()) -> Facts:
+    write_run(facts.run.path, samples=samples, pulse=pulses)
+    return replace(facts)
+
+
+def pulse(at_s: float, looks: int = 10, sent: int = 0) -> Pulse:
+    return Pulse(t_ns=round(at_s * SECOND), late_ms=0, looks=looks, sent=sent, acked=sent)
+
+
+def _series(bins: Iterable[int] | Mapping[TopicPartition, Iterable[int]], acked: int) -> list[dict[str, Any]]:
     by_place = bins if isinstance(bins, Mapping) else {("orders", 0): bins}
-    rows = [
-        {
-            "topic": topic,
-            "partition": partition,
-            "start_ns": start * SECOND // 10,
-            "acked": acked,
-            "failed": 0,
-            "indeterminate": 0,
-            "read": 0,
-            "p50_ms": 1.0,
-            "p99_ms": 1.0,
-            "max_ms": 1.0,
-            "longest_gap_ms": 1.0,
-        }
+    times = dict.fromkeys(("p50_ms", "p99_ms", "max_ms", "longest_gap_ms"), 1.0)
+    return [
+        {"topic": topic, "partition": partition, "start_ns": start * SECOND // 10, "acked": acked, **times}
         for (topic, partition), starts in by_place.items()
         for start in starts
     ]
-    return pa.Table.from_pylist(rows, schema=SERIES)
 
 
 def _whole(case: Case) -> FinalReadFile:
@@ -264,50 +283,40 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
         audit: dict[str, Any] | None = None,
         **counts: int,
     ) -> CaseDir:
-        case = _case(
+        case = read_case(
             experiment or EXPERIMENT.format(producers=producers, min_insync=min_insync, expect=expect)
         )
-        run = CaseDir(tmp_path / "run")
-        CaseFile(
-            run_id="0" * 16,
-            case=case.id,
-            experiment="t",
-            settings=case.settings,
-            repeat=1,
-            seed=case.seed,
-            backend="process",
-            replay="ackproof run t.yaml",
-            resolved=case_to_json(case),
-            clients=(Client(id="p0", kind="producer", producer=0), Client(id="f0", kind="final", reader=0)),
-        ).save(run.case_json)
+        rows = list(attempts)
+        committed = {"txn": 0, "outcome": int(TxnOutcome.COMMITTED), "commit_ns": 1, "ended_ns": 2}
+        transactional = case.experiment.workload.producers.transaction_size is not None
+        run = write_run(
+            tmp_path / "run",
+            case_json=case_file(
+                case,
+                replay="ackproof run t.yaml",
+                clients=(
+                    Client(id="p0", kind="producer", producer=0),
+                    Client(id="f0", kind="final", reader=0),
+                ),
+            ),
+            samples=[in_sync(*place) for place in partitions_of(case, case.experiment.topics)],
+            final_read=_whole(case) if isinstance(final, str) else final,
+            series=_series(acked_bins, acked_in_bin),
+            produced={"p0": rows} if rows else None,
+            transactions={"p0": [committed]} if transactional else None,
+            findings=findings,
+            audit_json=AuditFile(
+                **{
+                    "counts": {anomaly: counts.get(anomaly, 0) for anomaly in TABLE},
+                    "records": RecordCounts(produced=100, acked=100, consumed_final=100),
+                    "complete": True,
+                    **(audit or {}),
+                }
+            ),
+            conformance_json=replay.file,
+        )
         with Timeline(run.timeline, RunClock.start()) as timeline:
             _tell(timeline, case, events)
-        run.observed.mkdir()
-        run.samples.write_text(
-            "".join(f"{in_sync(*place).line()}\n" for place in partitions_of(case, case.experiment.topics))
-        )
-        if final is not None:
-            (_whole(case) if isinstance(final, str) else final).save(run.final_read)
-        pq.write_table(_series(acked_bins, acked_in_bin), run.series)
-        rows = list(attempts)
-        if rows:
-            folder = run.produced / "client=p0"
-            folder.mkdir(parents=True)
-            pq.write_table(pa.Table.from_pylist(rows, schema=PRODUCED), folder / "part-000000.parquet")
-        if case.experiment.workload.producers.transaction_size is not None:
-            committed = TxnRow(0, 0, int(TxnOutcome.COMMITTED), 0, 0, 1, 2)
-            write_transactions(run.transactions / "client=p0", [committed])
-        run.findings.mkdir()
-        pq.write_table(pa.Table.from_pylist(list(findings), schema=FINDINGS), run.findings / "part-0.parquet")
-        AuditFile(
-            **{
-                "counts": {anomaly: counts.get(anomaly, 0) for anomaly in TABLE},
-                "records": RecordCounts(produced=100, acked=100, consumed_final=100),
-                "complete": True,
-                **(audit or {}),
-            }
-        ).save(run.audit_json)
-        replay.file.save(run.conformance_json)
         seen = {anomaly for anomaly, count in counts.items() if count}
         predict_run(case, run, seen, explore=prediction.asked).save(run.prediction_json)
         return run
