@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.removals import TimestampRule, write_by_partition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
-from run_directory import write_run
+
+from ..support.run_directory import write_run
 
 
 def produced_table(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -222,7 +223,8 @@ def test_nothing_is_simulated_unless_asked_for(
             raise ZeroDivisionError("oh")
         run.simulation_json.touch()
 
-    monkeypatch.setattr("ackproof_simulator.sweep.simulate_beside", simulated)
+    stand_in = SimpleNamespace(simulate_beside=simulated)
+    monkeypatch.setattr(concluding, "find_simulator", lambda: stand_in)
     plain = _run(file, tmp_path / "runs", Watcher())
     assert not any(one.run.simulation_json.exists() for one in plain.planned)
     watcher = Watcher()

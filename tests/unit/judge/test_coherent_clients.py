@@ -27,9 +27,8 @@ from ackproof.rundir.timeline import (
     ScriptStep,
     Timeline,
 )
+from judged_run import SECOND, MakeRun, attempt, said
 from run_directory import write_run
-
-from .conftest import SECOND, MakeRun, attempt, said
 
 P0 = Client(id="p0", kind="producer", producer=0)
 F0 = Client(id="f0", kind="final", reader=0)

@@ -35,9 +35,8 @@ from ackproof.rundir.timeline import (
     FaultFailed,
     RunEnded,
 )
+from judged_run import WHOLE, MakeRun, event, texts
 from run_directory import write_run
-
-from .conftest import WHOLE, MakeRun, event, texts
 
 # -- clients --------------------------------------------------------------------------------------------------------
 

@@ -20,9 +20,8 @@ from ackproof.rundir.ledger import TxnRow, parts, write_transactions
 from ackproof.rundir.metadata import TopicRemoved, write_metadata
 from ackproof.rundir.outcome import Says, TxnOutcome
 from ackproof.rundir.schema import PRODUCED
+from judged_run import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
 from run_directory import write_run
-
-from .conftest import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
 
 # -- the ends of logs -----------------------------------------------------------------------------------------------
 

@@ -36,8 +36,7 @@ from ackproof.rundir.timeline import (
     FaultRecovered,
     NodeStarted,
 )
-
-from .conftest import SECOND, decided, event, pulse, said, sampled, texts, watched
+from judged_run import SECOND, decided, event, pulse, said, sampled, texts, watched
 
 # -- the metadata log -----------------------------------------------------------------------------------------------
 

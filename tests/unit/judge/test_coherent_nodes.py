@@ -15,9 +15,8 @@ from ackproof.rundir.document import Document
 from ackproof.rundir.documents import Client
 from ackproof.rundir.observed import BrokerRound, OffsetCommit, ViewerAnswer
 from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, NodeEnded, NodeStarted, PhaseBegan
+from judged_run import SECOND, in_sync, said
 from run_directory import write_run
-
-from .conftest import SECOND, in_sync, said
 
 URP = "under_replicated_partitions"
 ASKS = "the experiment does not ask"

@@ -20,8 +20,7 @@ from ackproof.rundir.timeline import (
     LeaderChanged,
     NodeStarted,
 )
-
-from .conftest import SECOND, event, pulse, sampled, texts, watched
+from judged_run import SECOND, event, pulse, sampled, texts, watched
 
 # -- the timeline and the samples -------------------------------------------------------------------------------------
 

@@ -13,9 +13,8 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
+from judged_run import SECOND, attempt, batch_row, finding, read_row
 from run_directory import write_run
-
-from .conftest import SECOND, attempt, batch_row, finding, read_row
 
 MakeRun = Callable[..., CaseDir]
 

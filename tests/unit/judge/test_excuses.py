@@ -11,9 +11,8 @@ import pytest
 from ackproof.judge import judge_case
 from ackproof.rundir.documents import ClassJudgement, VerdictFile
 from ackproof.rundir.outcome import Verdict
+from judged_run import HEALTHY, MakeRun, attempt, batch_row, finding, in_sync, life, read_row
 from run_directory import write_run
-
-from .conftest import HEALTHY, MakeRun, attempt, batch_row, finding, in_sync, life, read_row
 
 EXPERIMENT = """\
 name: t

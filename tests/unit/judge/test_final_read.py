@@ -18,9 +18,8 @@ from ackproof.rundir.outcome import Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import ClientReset
+from judged_run import MakeRun, event
 from run_directory import write_run
-
-from .conftest import MakeRun, event
 
 MARKER, DATA = True, False
 

@@ -21,9 +21,8 @@ from ackproof.rundir.timeline import (
     FaultRecovered,
     PhaseBegan,
 )
+from judged_run import SECOND, said
 from run_directory import write_run
-
-from .conftest import SECOND, said
 
 RATE = 1000.0
 TOO_FEW = "1,000 records a second were asked for, all producers together, and 790 were sent"
