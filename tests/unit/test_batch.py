@@ -13,6 +13,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
+from ackproof.run import extensions
 from ackproof.run.batch import run_batch
 from ackproof.run.batch_state import warn_of_same_names
 from ackproof.run.conclude import conclude_again
@@ -224,7 +225,8 @@ def test_nothing_is_simulated_unless_asked_for(
         run.simulation_json.touch()
 
     stand_in = SimpleNamespace(simulate_beside=simulated)
-    monkeypatch.setattr(concluding, "find_simulator", lambda: stand_in)
+    for module in (concluding, extensions):
+        monkeypatch.setattr(module, "find_simulator", lambda: stand_in)
     plain = _run(file, tmp_path / "runs", Watcher())
     assert not any(one.run.simulation_json.exists() for one in plain.planned)
     watcher = Watcher()
