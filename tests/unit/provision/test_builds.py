@@ -122,9 +122,7 @@ def _spoilt(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("place", "said"), list(WRONG.values()), ids=list(WRONG))
-def test_what_is_no_write_build(
-    machine: Machine, tmp_path: Path, place: Callable[[Path], Path], said: str
-) -> None:
+def test_what_is_no_build(machine: Machine, tmp_path: Path, place: Callable[[Path], Path], said: str) -> None:
     with pytest.raises(BadInput, match=said) as refused:
         find_build(place(tmp_path))
     assert "\n" not in str(refused.value)
@@ -298,7 +296,7 @@ def test_a_wrong_checksum_names_the_mirror(offering: Machine, monkeypatch: pytes
     assert not is_cached("4.9.1") and not offering.left_in_cache()
 
 
-def test_the_project_for_a_list_asks_for_no_write_jar() -> None:
+def test_the_project_for_a_list_asks_for_no_jar() -> None:
     assert "<version>RELEASE</version><type>pom</type>" in "".join(
         line.strip() for line in maven.pom([("g", "a", "RELEASE")], "pom").splitlines()
     )
