@@ -20,7 +20,7 @@ HEALTHY_ARGS ?=
 PLANTED_ARGS ?=
 # Most tests with brokers wait: one worker more than there are processors. How they share the tests: tests/support/spread.py
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
-QUICK := tests/unit tests/model tests/repo
+QUICK := tests/unit tests/lab tests/model tests/repo
 # Where this folder has an umlaut in its path, Python and Java find nothing of it in the locale C.
 ifneq ($(shell locale charmap 2>/dev/null),UTF-8)
 export LC_ALL := C.UTF-8

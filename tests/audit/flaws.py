@@ -369,3 +369,21 @@ def went_back(ledger, block, _):
     ledger.find("rewound", *spot(ledger, again))
     ledger.put("live 1", last + 1, *spot(ledger, last + 1), who(ledger, last + 1))
     ledger.find("rewound", *spot(ledger, last + 1))
+
+
+def plant_ledger(rows: int, each: int, *, seed: int, base: int = 0) -> Ledger:
+    """About so many rows in all, with `each` of every flaw (0: a clean one)."""
+    ledger = Ledger(max(rows // 27, 3 * PARTITIONS), base=base)
+    if not each:
+        return ledger
+    inner = np.arange(PARTITIONS, ledger.blocks - PARTITIONS)
+    chosen = np.random.default_rng(seed).permutation(inner)
+    homes, helpers = chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]
+    assert len(homes) >= each * len(FLAWS), "a larger ledger"
+    by_partition = [list(helpers[helpers % PARTITIONS == part]) for part in range(PARTITIONS)]
+    for number, plant in enumerate(FLAWS):
+        blocks = homes[number * each : (number + 1) * each]
+        # In the next partition: never at home.
+        helping = [by_partition[(block + 1) % PARTITIONS].pop() for block in blocks]
+        plant(ledger, blocks, np.array(helping))
+    return ledger

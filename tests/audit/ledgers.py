@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import pyarrow.parquet as pq
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.removals import TimestampRule, write_by_partition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
+
+from ..support.run_directory import write_run
 
 
 def produced_table(rows):
@@ -96,8 +97,8 @@ def write_client(folder: Path, rows, table_of, shuffle: random.Random | None, **
 
 
 def write_case(directory: Path, clients, ended=()) -> None:
-    """Write case.json with its list of clients. `ended`: client folders like "produced/p0" that get an END."""
-    (directory / "case.json").write_text(json.dumps({"clients": clients}))
+    """A case.json with these clients; `ended`: "produced/p0", … whose client left an empty END."""
+    write_run(directory, case_json={"clients": clients})
     for name in ended:
         kind, client = name.split("/")
         folder = directory / "ledger" / kind / f"client={client}"

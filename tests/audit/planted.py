@@ -8,13 +8,16 @@ own, so that no two flaws touch. A flaw that needs another partition uses the fr
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+
+from .agreement import CLASSES
 
 BLOCK = 8
 STEP = BLOCK + 1
@@ -204,6 +207,9 @@ class Ledger:
         _write(folder / "ledger" / "consumed" / f"client=r{reader}", columns, files=2)
 
 
+PER_IDENTITY = ("lost", "overwritten", "duplicate", "resurrected", "surfaced", "displaced", "reordered")
+
+
 def place(part: int) -> tuple[str, int]:
     """Return the topic and the partition for a number in `range(PARTITIONS)`. -1: ("", -1)."""
     return ("", -1) if part < 0 else (TOPICS[part // PER_TOPIC], 10 * (part % PER_TOPIC))
@@ -215,6 +221,25 @@ def _places(part: np.ndarray) -> dict[str, pa.Array | np.ndarray]:
     chosen = pa.array(np.where(part < 0, PARTITIONS, part).astype(np.int32))
     topics = pa.DictionaryArray.from_arrays(chosen, pa.array(names)).cast(pa.string())
     return {"topic": topics, "partition": numbers[part]}
+
+
+def assert_found(ledger: Ledger, path, result) -> None:
+    assert result.file is not None, result.reasons
+    expected = {name: sum(map(len, ledger.expected.get(name, ()))) for name in CLASSES}
+    assert result.file.counts == expected
+    assert result.file.unledgered == ledger.unledgered
+    assert result.file.records.produced == int(ledger.written.sum())
+    assert result.file.final_read.count == sum(map(len, ledger.final_gaps))
+    found: dict[str, Counter] = {name: Counter() for name in CLASSES}
+    for batch in ds.dataset(path / "findings", format="parquet", partitioning=None).to_batches():
+        for row in batch.to_pylist():
+            identity = row["producer"], row["seq"]
+            where = (row["topic"], row["partition"]), row["offset"]
+            found[row["class"]][identity if row["class"] in PER_IDENTITY else where] += 1
+    for name, pieces in ledger.expected.items():
+        pairs = [(int(one), int(two)) for piece in pieces for one, two in piece]
+        wanted = Counter(pair if name in PER_IDENTITY else (place(pair[0]), pair[1]) for pair in pairs)
+        assert found[name] == wanted, name
 
 
 def _write(folder: Path, columns: dict[str, pa.Array | np.ndarray], files: int) -> None:

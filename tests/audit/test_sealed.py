@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.ledgers.clients import find_hole
-from ackproof.plan.cases import cases, load
 from ackproof.run.conclude import CaseResult, conclude, judge_run
+from ackproof.run.extensions import find_simulator
 from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.parts import mark_end, read_end
-from ackproof.rundir.seal import find_changes, seal
-from ackproof_simulator.backend import run_in_model
+from ackproof.rundir.seal import seal
+from run_directory import read_case
 
 from .local import audited
 
@@ -46,13 +46,10 @@ Spoil = Callable[[CaseDir], object]
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[CaseDir, CaseDir]:
     """Return two runs of the same experiment with different seeds, audited and judged PASS."""
     folder = tmp_path_factory.mktemp("sealed")
-    path = folder / "sealed.yaml"
-    path.write_text(EXPERIMENT)
     found = []
     for seed in (1, 2):
-        (case,) = cases(load(path), seed=seed)
         run = CaseDir(folder / f"run-{seed}")
-        run_in_model(case, run, "")
+        find_simulator().run_case(read_case(EXPERIMENT, seed=seed), run, "", lambda _: None)
         found.append(run)
     counted(*found)
     results = conclude(found, lambda _: None)

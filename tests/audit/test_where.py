@@ -25,10 +25,11 @@ from planted_groups import PlantedGroups
 
 from ..support.s3 import copied, s3_bucket
 from . import group_agreement
+from .flaws import plant_ledger
 from .ledgers import write_ledger
+from .planted import assert_found
 from .rows import read, sent
 from .spark_cluster import cluster, connect
-from .test_planted_ledgers import check, planted
 
 pytestmark = [pytest.mark.audit, pytest.mark.timeout(900)]
 
@@ -150,8 +151,8 @@ def answer(process: subprocess.Popen[str]) -> list:
 
 
 def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) -> None:
-    """Assert that an audit in another process counts planted flaws exactly. `store`: audit a copy there."""
-    ledger = planted(9_000, 2, seed=1)
+    """Planted flaws are counted exactly."""
+    ledger = plant_ledger(9_000, 2, seed=1)
     path = ledger.write(tmp_path / "case")
     there = path if store is None else copied(path, store)
     code, reasons = answer(started({"ledger": str(there), "limits": CUT, **given}, *scripts, AUDIT))
@@ -162,7 +163,7 @@ def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) ->
         (path / "findings").mkdir()
         for file in (store / "audit.json", *(store / "findings").iterdir()):
             (path / file.relative_to(store)).write_bytes(file.read_bytes())
-    check(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))
+    assert_found(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))
     assert not list(there.glob(".audit*"))
 
 
@@ -303,7 +304,7 @@ def test_a_task_that_did_its_work_and_failed_twice_is_counted_once(tmp_path, mas
 
 @pytest.mark.nightly
 def test_a_worker_that_is_killed_in_the_middle_is_made_up_for(tmp_path, folder) -> None:
-    ledger = planted(200_000, 20, seed=3)
+    ledger = plant_ledger(200_000, 20, seed=3)
     path = ledger.write(tmp_path / "case")
     (tmp_path / "spark").mkdir()
     with cluster(tmp_path / "spark") as running:
@@ -315,4 +316,4 @@ def test_a_worker_that_is_killed_in_the_middle_is_made_up_for(tmp_path, folder) 
             one.kill()
         code, reasons = answer(process)
     assert (code, len(reasons)) == (2, 1), reasons
-    check(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))
+    assert_found(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))

@@ -11,9 +11,7 @@ from selenium.webdriver import Chrome
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimShowing, ClaimVerdict
 from ackproof_reports.comparison_pages import render_claims
-from report_page import Page, screen
-
-from .test_reading import violations
+from report_page import Page, screen, violations
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,6 @@ import base64
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 
@@ -16,10 +15,9 @@ from selenium.webdriver import Chrome
 
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
-from report_page import Page, open_all, screen
+from report_page import Page, open_all, screen, violations
 
 pytestmark = pytest.mark.browser
-AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 KINDS = ("loss", "clean", "inconclusive", "forty", "huge")
 
 
@@ -44,19 +42,6 @@ def reports(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict
     for name, recipes in made.items():
         render_batch(maker.make_batch(folder / name, recipes))
     return {name: folder / name / "report.html" for name in made}
-
-
-def violations(chrome: Chrome) -> list[str]:
-    """Return the violations that axe-core finds on the page. The page's policy admits no other script, so axe is run by
-    the debugger."""
-    chrome.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE})
-    asked = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
-      ({id, help, nodes}) => `${id}: ${help}: ${nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" | ")}`))"""
-    said = chrome.execute_cdp_cmd(
-        "Runtime.evaluate", {"expression": asked, "awaitPromise": True, "returnByValue": True}
-    )
-    found: list[str] = said["result"]["value"]
-    return found
 
 
 AS_COLOURFUL = ("forty", "huge")

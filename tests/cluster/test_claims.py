@@ -11,6 +11,7 @@ import pytest
 from ackproof.cli.main import main_code
 from ackproof.run import conclude as concluding
 from ackproof.rundir.lab import ClaimJudged, ClaimsFile, ClaimVerdict
+from faultbench.claim_duds import CLAIM_DUDS
 from faultbench.spoilt import says
 
 from ..audit.local import audited
@@ -19,40 +20,6 @@ pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
 ANSWER = re.compile(r"\| (C\d\d) \|.+\| (\w+) \| \[.*\)")
-_KILL = "ackproof.faults.processes.KillInjection.inject"
-_PAUSE = "ackproof.faults.processes.PauseInjection.inject"
-_MESH = "ackproof.network.meshes.ProxyMesh"
-_REQUESTS = "ackproof.network.requests.links.RequestLinks"
-DUDS = {
-    "C01": (_KILL,),
-    "C03": (_PAUSE,),
-    "C04": ("ackproof.faults.disks.power_loss.PowerLossInjection.inject",),
-    "C06": (_KILL,),
-    "C07": (_PAUSE,),
-    "C08": (f"{_REQUESTS}.lay",),
-    "C09": (_PAUSE, _KILL),
-    "C12": (_KILL,),
-    "C17": (f"{_MESH}.impose",),
-    "C18": (_KILL,),
-    "C19": (f"{_REQUESTS}.lay",),
-    "C20": (f"{_MESH}.impose",),
-    "C21": (_PAUSE,),
-    "C22": (f"{_MESH}.impose",),
-    "C23": (_KILL,),
-    "C24": (_KILL,),
-    "C26": (_KILL,),
-    "C31": (_KILL,),
-    "C34": (_KILL,),
-    "C35": (_PAUSE,),
-    "C36": (_PAUSE,),
-    "C37": (f"{_MESH}.impose",),
-    "C38": ("ackproof.faults.disks.disk.EmptyDiskInjection.inject",),
-    "C40": (_KILL,),
-    "C44": (_KILL,),
-    "C47": (f"{_MESH}.impose",),
-    "C49": (f"{_REQUESTS}.lay",),
-}
-"""By claim: the functions that are replaced by functions that do nothing."""
 
 
 def asked(claim: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClaimJudged]:
@@ -88,10 +55,10 @@ def test_all_claims_are_answered_as_the_page_says(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("claim", DUDS)
+@pytest.mark.parametrize("claim", CLAIM_DUDS)
 def test_no_claim_survives_a_dud(claim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        for call in DUDS[claim]:
+        for call in CLAIM_DUDS[claim]:
             patch.setattr(call, says("it is done")(pkgutil.resolve_name(call)))
         code, one = asked(claim, tmp_path, patch)
     assert (code, one.verdict) == (2, ClaimVerdict.INCONCLUSIVE)

@@ -126,7 +126,7 @@ def test_an_expectation_that_is_not_shown_is_inconclusive(act: Act) -> None:
     assert job.summary.startswith("## ❓ INCONCLUSIVE: ")
 
 
-@pytest.mark.nightly  # tests/unit/test_gate.py runs its steps with every push
+@pytest.mark.nightly  # tests/lab/test_gate.py runs its steps with every push
 def test_a_loss_that_is_not_expected_fails_and_is_told_in_one_comment(act: Act, comments: Path) -> None:
     job = act(experiments="ours/[kls]*.yaml", comment="true", out="gate out")
     assert (job.code, job.outputs["verdict"], job.outputs["lost"]) == (1, "FAIL", "2"), _log(job)
@@ -140,7 +140,7 @@ def test_a_loss_that_is_not_expected_fails_and_is_told_in_one_comment(act: Act, 
     assert job.summary in comment["body"]
 
 
-@pytest.mark.nightly  # tests/unit/test_gate.py tells two pushes in one comment
+@pytest.mark.nightly  # tests/lab/test_gate.py tells two pushes in one comment
 def test_the_next_push_tells_in_the_same_comment_that_the_loss_is_gone(act: Act, comments: Path) -> None:
     assert act(experiments="ours/loses.yaml", comment="true", out="gate out").code == 1
     assert act(experiments="ours/keeps.yaml", comment="true", out="gate out").code == 0

@@ -12,14 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.plan.cases import case_from_json
+from ackproof.judge.oracle import replay_run
 from ackproof.rundir.batch import BatchFile
-from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, PartitionChanged, read_metadata, write_metadata
-from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, Verdict
-from ackproof_model.replay.metadata import conform
 
 from .helpers import run_experiment
 
@@ -55,10 +52,6 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     yield [CaseDir(batch.path / case.run) for case in cases]
 
 
-def _conformed(run: CaseDir) -> ConformanceFile:
-    return conform(run, case_from_json(CaseFile.load(run.case_json).resolved))
-
-
 def _copy(run: CaseDir, folder: Path) -> CaseDir:
     shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns("nodes", "clients"))
     return CaseDir(folder)
@@ -66,7 +59,7 @@ def _copy(run: CaseDir, folder: Path) -> CaseDir:
 
 def test_each_step_is_allowed_and_each_loss_is_traced_to_the_deletion(runs: list[CaseDir]) -> None:
     for run in runs:
-        file = _conformed(run)
+        file = replay_run(run)
         lost, gone = (
             next(one for one in file.classes if one.anomaly == name) for name in ("lost", "deleted")
         )
@@ -100,7 +93,7 @@ def test_an_election_out_of_the_isr_of_the_second_incarnation_is_named(
     shrunk = later(last, 1, isr=tuple(node for node in last.isr if node != other))
     lie = later(shrunk, 2, leader=other, leader_epoch=last.leader_epoch + 1, isr=(other,))
     write_metadata(run.metadata_log, [*records, shrunk, lie])
-    file = _conformed(run)
+    file = replay_run(run)
     assert file.forbidden is not None
     assert (file.forbidden.rule, file.forbidden.offset) == ("election out of the ISR", lie.offset)
 
@@ -117,7 +110,7 @@ def test_an_ack_of_the_second_incarnation_above_what_it_kept_is_found(
         offsets[acked] += 1_000_000
         place = table.schema.get_field_index("offset")
         pq.write_table(table.set_column(place, "offset", pa.array(offsets, pa.int64())), part)
-        file = _conformed(run)
+        file = replay_run(run)
         assert file.forbidden is not None
         assert file.forbidden.rule == "ack above what its epoch kept"
         assert str(offsets[acked]) in file.forbidden.text

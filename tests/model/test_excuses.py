@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import WallClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
@@ -17,6 +16,7 @@ from ackproof.rundir.timeline import Event, FaultAsked, ScriptStep
 from ackproof_model.replay.observed import Observed
 from observed_run import Ack, ObservedRun, beginning, broker, event, partition, sample, samples
 from recreated_run import SECOND, RecreatedRun, records, told, topic
+from run_directory import read_case
 
 KILL_MS, ELECTED_MS, STARTS_AT = 4500, 5000, 200
 
@@ -279,9 +279,7 @@ faults:
 
 
 def test_a_script_excuses_what_its_steps_took_and_when(tmp_path: Path) -> None:
-    file, place = tmp_path / "e.yaml", TopicPartition("orders", 0)
-    file.write_text(SCRIPT)
-    (case,) = cases(load(file))
+    case, place = read_case(SCRIPT), TopicPartition("orders", 0)
     whats = [FaultAsked(kind="script", nodes=(1,)), *(ScriptStep(number=number) for number in (1, 2, 3, 4))]
     events = tuple(
         Event(

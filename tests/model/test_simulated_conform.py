@@ -26,7 +26,8 @@ from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
 from ackproof_simulator import control
 from ackproof_simulator.control import Control
-from simulated_run import model_case, simulated
+from run_directory import read_case
+from simulated_run import simulated
 
 ROOT = Path(__file__).parents[2]
 FILES = [file for file in sorted((ROOT / "experiments").glob("*.yaml")) if lacks(load(file).spec) is None]
@@ -89,7 +90,7 @@ faults:
 
 
 def planted(tmp_path: Path) -> ConformanceFile:
-    case = model_case(tmp_path, EXPERIMENT)
+    case = read_case(EXPERIMENT, backend="model")
     return replayed(case, tmp_path / "run", 3)
 
 
@@ -162,7 +163,7 @@ def _quietly(self: Control, broker: int) -> None:
 
 
 def test_rows_that_vanish_from_the_final_read_are_explained_by_no_step(tmp_path: Path) -> None:
-    case = model_case(tmp_path, EXPERIMENT)
+    case = read_case(EXPERIMENT, backend="model")
     simulation = simulated(case, tmp_path / "run", seed=3, batches=60, without=range(10, 15))
     told = conform(CaseDir(tmp_path / "run"), simulation.case)
     (lost,) = (one for one in told.classes if one.anomaly == "lost")

@@ -14,7 +14,8 @@ from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.disks import Disks
 from ackproof_simulator.faults.disks import SlowDiskRun
 from ackproof_simulator.run import Simulation, setting_of
-from simulated_run import model_case, simulated
+from run_directory import read_case
+from simulated_run import simulated
 
 FILE = """\
 name: disks
@@ -39,10 +40,9 @@ def ran(
     topics: str = "",
     batches: int = 150,
 ) -> Simulation:
-    """Simulate a case; assert that the run is complete, has no forbidden step and loses nothing; return the
-    simulation."""
-    case = model_case(
-        tmp_path, FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics)
+    """A run that the replay finds nothing wrong with, and that loses nothing."""
+    case = read_case(
+        FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics), backend="model"
     )
     simulation = simulated(case, tmp_path / "run", seed=5, batches=batches)
     assert simulation.complete, simulation.reasons
@@ -155,7 +155,9 @@ def test_nothing_is_decided_while_all_controllers_disks_stand_still(tmp_path: Pa
 
 def test_who_is_elected_while_its_disk_stands_still_learns_of_it_when_it_goes_on(tmp_path: Path) -> None:
     faults = slow("broker(2)", "4s") + "  - stop: {target: broker(1)}\n    at: 1500ms\n"
-    case = model_case(tmp_path, FILE.format(cluster="controllers: 3", faults=faults, producers=1, topics=""))
+    case = read_case(
+        FILE.format(cluster="controllers: 3", faults=faults, producers=1, topics=""), backend="model"
+    )
     simulation = Simulation(setting_of(case), case)
     partition = simulation.world.partitions[0]
     seen: list[tuple[int, bool]] = []

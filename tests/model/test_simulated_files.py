@@ -9,7 +9,8 @@ import pytest
 from ackproof.rundir.model import ConformanceFile
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.run import Simulation, setting_of
-from simulated_run import lost, model_case, replayed
+from run_directory import read_case
+from simulated_run import lost, replayed
 
 FILE = """\
 name: files
@@ -25,7 +26,7 @@ faults:
 
 
 def ran(tmp_path: Path, faults: str, kafka: str = "4.3.1") -> tuple[Simulation, ConformanceFile]:
-    case = model_case(tmp_path, FILE.format(faults=faults, kafka=kafka))
+    case = read_case(FILE.format(faults=faults, kafka=kafka), backend="model")
     return replayed(case, tmp_path / "run", seed=5, batches=150)
 
 
@@ -46,7 +47,7 @@ def test_without_its_checkpoint_a_broker_begins_with_a_high_watermark_of_0(
     tmp_path: Path, file: str, begins_at_0: bool
 ) -> None:
     fault = f"  - delete_checkpoint: {{target: broker(3), file: {file}}}\n    at: 2s\n"
-    case = model_case(tmp_path, FILE.format(faults=fault, kafka="4.3.1"))
+    case = read_case(FILE.format(faults=fault, kafka="4.3.1"), backend="model")
     simulation = Simulation(setting_of(case), case)
     marks: list[int] = []
     partition = simulation.world.partitions[0]
@@ -98,7 +99,7 @@ def test_an_active_controller_whose_clock_leaps_forwards_resigns(
     tmp_path: Path, by: str, moves: bool
 ) -> None:
     fault = f"  - clock_jump: {{target: controller, by: {by}}}\n    at: 1s\n"
-    case = model_case(tmp_path, FILE.format(faults=fault, kafka="4.3.1"))
+    case = read_case(FILE.format(faults=fault, kafka="4.3.1"), backend="model")
     simulation = Simulation(setting_of(case), case)
     gone: list[bool] = []
     simulation.world.clock.call_at(1100 * 10**6, lambda: gone.append(simulation.world.control.active < 0))

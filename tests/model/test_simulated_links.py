@@ -10,7 +10,7 @@ import pytest
 from ackproof_simulator.clock import MS, SECOND, Clock
 from ackproof_simulator.network import RETRANSMIT_NS, TO_ACCEPTOR, Host, Network
 from ackproof_simulator.run import Simulation, setting_of
-from simulated_run import model_case
+from run_directory import read_case
 
 FILE = """\
 name: links
@@ -25,7 +25,7 @@ faults:
 
 
 def ran(tmp_path: Path, faults: str, size: str = "100B") -> Simulation:
-    case = model_case(tmp_path, FILE.format(faults=faults, size=size), seed=3)
+    case = read_case(FILE.format(faults=faults, size=size), seed=3, backend="model")
     simulation = Simulation(setting_of(case), case)
     simulation.run()
     assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []

@@ -15,7 +15,8 @@ from ackproof.rundir.schema import TRANSACTIONS
 from ackproof_model.replay.metadata import conform
 from ackproof_simulator.coordinator import Coordinator
 from ackproof_simulator.run import Simulation
-from simulated_run import model_case, simulated
+from run_directory import read_case
+from simulated_run import simulated
 
 FILE = """\
 name: transactions
@@ -32,7 +33,7 @@ faults: {faults}
 
 
 def ran(tmp_path: Path, faults: str, *, seed: int = 3, timeout: str = "10s") -> Simulation:
-    case = model_case(tmp_path, FILE.format(faults=faults, timeout=timeout))
+    case = read_case(FILE.format(faults=faults, timeout=timeout), backend="model")
     simulation = simulated(case, tmp_path / "run", seed=seed)
     assert simulation.complete, simulation.reasons
     assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []

@@ -16,7 +16,8 @@ from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.timeline import NodeStarted
 from ackproof_model.replay.metadata import conform
 from ackproof_simulator.run import Simulation
-from simulated_run import lost, model_case, replayed, simulated
+from run_directory import read_case
+from simulated_run import lost, replayed, simulated
 
 FILE = """\
 name: work
@@ -34,8 +35,8 @@ faults:
 def worked(
     tmp_path: Path, faults: str, kafka: str = "4.3.1", acks: str = "all"
 ) -> tuple[Simulation, ConformanceFile]:
-    """Simulate a run with these faults and replay it; return both results."""
-    case = model_case(tmp_path, FILE.format(kafka=kafka, faults=faults, acks=acks))
+    """A run with these faults, after which every fault has come to its end."""
+    case = read_case(FILE.format(kafka=kafka, faults=faults, acks=acks), backend="model")
     return replayed(case, tmp_path / "run", seed=5, batches=60)
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from ackproof.faults.registry import fault_kinds
+from faultbench.claim_duds import CLAIM_DUDS
 from faultbench.duds import DUDS, NO_DUD
 from scripted import LIES
-
-from ..cluster.test_claims import DUDS as CLAIM_DUDS
 
 TESTS = Path(__file__).parents[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,6 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+CORE_TESTS = ("audit", "browser", "cluster", "docker", "repo", "unit")
+BESIDE_THE_CORE = {"ackproof_lab", "ackproof_model", "ackproof_reference", "ackproof_simulator"}
+LAB_IN_AUDIT = {
+    "audit/test_rolling.py": "holds the audits of a soak's windows against the audit's second implementation",
+    "audit/test_session.py": "looks for private names of Spark in every package that uses Spark",
+    "audit/test_views.py": "needs the one Spark session of the audit's tests",
+}
+"""Core tests that import packages beside the core, and why."""
 HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy", "pydantic", "jinja2", "docker")
 
 
@@ -22,6 +32,33 @@ def test_layers() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def _imports(module: Path) -> set[str]:
+    """Return the first word of each module that a module imports; of one of the tests' own folders, its name."""
+    tree = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    names = [alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in tree if isinstance(node, ast.ImportFrom)]
+    return {name.removeprefix("support.").partition(".")[0] for name in names}
+
+
+def test_tests_of_the_core_import_nothing_beside_it() -> None:
+    """Nor do the modules of `tests/support` that they use. `repeated` is forbidden too: it simulates its batches."""
+    assert {path.parent.name for path in TESTS.glob("*/*.py")} == {*CORE_TESTS, "lab", "model", "support"}
+    support: dict[str, set[str]] = {}
+    for path in (TESTS / "support").rglob("*.py"):
+        name = path.relative_to(TESTS / "support").parts[0].removesuffix(".py")
+        support[name] = support.get(name, set()) | _imports(path)
+    core = [path for folder in CORE_TESTS for path in (TESTS / folder).rglob("*.py")]
+    found = set()
+    for path in [TESTS / "conftest.py", *core]:
+        known, new = set(), _imports(path)
+        while new:
+            known |= new
+            new = set().union(*(support.get(name, set()) for name in new)) - known
+        if known & {*BESIDE_THE_CORE, "lab", "model", "repeated"}:
+            found.add(str(path.relative_to(TESTS)))
+    assert found == set(LAB_IN_AUDIT)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 from ackproof.experiment.case import Case
-from ackproof.plan.cases import cases, load
+from run_directory import read_case
 
 _TEXT = """\
 name: t
@@ -45,7 +42,4 @@ def case_of(
         producers=producers,
         faults=faults + tail,
     )
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "t.yaml"
-        file.write_text(text)
-        return cases(load(file))[0]
+    return read_case(text)

@@ -6,28 +6,16 @@ joins the ISR."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from ackproof.experiment.case import Case
-from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.rundir.documents import CaseFile
-from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import ProducedRows, write_produced
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.parts import mark_end
-from ackproof.rundir.payload import UNKNOWN_CONTENT
-from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
-from ackproof.rundir.schema import CONSUMED, FINDINGS
+from ackproof.rundir.replicas import EpochStart, Replica, ReplicasFile
 from ackproof_model.replay.metadata import conform
+from run_directory import case_file, read_case, write_run
 
 EXPERIMENT = """\
 name: observed
@@ -165,53 +153,45 @@ class ObservedRun:
     """By offset: the timestamp that the final read shows, in ms since the start."""
 
     def conformed(self, folder: Path) -> ConformanceFile:
-        """Write the run directory into `folder`, replay it, and return the result."""
-        run, case = CaseDir(folder), self._case(folder)
-        self._cluster(run)
-        _ledger(run, self.acks)
+        """Write it into `folder`, and replay it."""
+        case = read_case(
+            EXPERIMENT.format(
+                acks=self.acks_setting, kafka=self.kafka, faults=self.faults, partitions=self.partitions
+            ),
+            seed=1,
+        )
+        run = write_run(
+            folder,
+            case_json=case_file(case, wall_ns=WALL_MS * MS),
+            metadata_log=self.records,
+            samples=self.samples,
+            timeline=self.events,
+            replicas=self._replicas(),
+            replica_batches=[
+                {
+                    "node": node,
+                    "topic": "orders",
+                    "first_offset": first,
+                    "last_offset": last,
+                    "leader_epoch": epoch,
+                }
+                for node in (1, 2, 3)
+                for first, last, epoch in self.log
+            ],
+            produced={"p0": [_produced(row) for row in self.acks]},
+            findings=[
+                {"class": "lost", "topic": "orders", "offset": row.offset, "seq": row.seq}
+                for row in self.acks
+                if row.lost
+            ],
+            closed=True,
+        )
         if self.stamps:
-            _final_read(run, self.stamps)
+            write_run(folder, consumed={"f0": _final_read(self.stamps)})
         return conform(run, case)
 
-    def _case(self, folder: Path) -> Case:
-        path = folder / "observed.yaml"
-        text = EXPERIMENT.format(
-            acks=self.acks_setting, kafka=self.kafka, faults=self.faults, partitions=self.partitions
-        )
-        path.write_text(text)
-        (case,) = cases(load(path), seed=1)
-        CaseFile(
-            run_id="r",
-            case=case.id,
-            experiment="observed",
-            settings={},
-            repeat=1,
-            seed=1,
-            backend="process",
-            replay="",
-            resolved=case_to_json(case),
-            wall_ns=WALL_MS * MS,
-        ).save(CaseDir(folder).case_json)
-        return case
-
-    def _cluster(self, run: CaseDir) -> None:
-        run.observed.mkdir(parents=True)
-        run.metadata_log.write_text("".join(json.dumps(record) + "\n" for record in self.records))
-        run.samples.write_text("".join(one.line() + "\n" for one in self.samples))
-        run.timeline.write_text("".join(json.dumps(one) + "\n" for one in self.events))
-        epochs = tuple(EpochStart(epoch=epoch, start=first) for first, _, epoch in self.log)
-        end = self.log[-1][1] + 1
-        rows = []
-        for node in (1, 2, 3):
-            for first, last, epoch in self.log:
-                row: dict[str, Any] = dict.fromkeys(BATCHES.names, 0) | {
-                    "sound": True,
-                    "content": UNKNOWN_CONTENT,
-                }
-                row |= {"node": node, "topic": "orders", "first_offset": first, "last_offset": last}
-                rows.append({**row, "leader_epoch": epoch, "control": False, "transactional": False})
-        pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)
-        ReplicasFile(
+    def _replicas(self) -> ReplicasFile:
+        return ReplicasFile(
             replicas=tuple(
                 Replica(
                     node=node,
@@ -219,14 +199,14 @@ class ObservedRun:
                     partition=0,
                     folder="",
                     log_start=0,
-                    log_end=end,
-                    epochs=epochs,
+                    log_end=self.log[-1][1] + 1,
+                    epochs=tuple(EpochStart(epoch=epoch, start=first) for first, _, epoch in self.log),
                     topic_id=self.topic_id,
                 )
                 for node in (1, 2, 3)
             ),
             deleted=self.deleted,
-        ).save(run.replicas)
+        )
 
 
 def event(kind: str, ms: int, **what: Any) -> dict[str, Any]:
@@ -234,54 +214,16 @@ def event(kind: str, ms: int, **what: Any) -> dict[str, Any]:
     return {"t_ns": ms * MS, "wall_ns": (WALL_MS + ms) * MS, "kind": kind, **what}
 
 
-def _final_read(run: CaseDir, stamps: dict[int, int]) -> None:
-    names = dict.fromkeys(CONSUMED.names, 0)
-    fixed = {
-        **names,
-        "phase": int(ReadPhase.FINAL),
-        "topic": "orders",
-        "origin_topic": "orders",
-        "intact": True,
-    }
-    rows = [
+def _final_read(stamps: dict[int, int]) -> list[dict[str, Any]]:
+    fixed = {"phase": int(ReadPhase.FINAL), "topic": "orders", "origin_topic": "orders"}
+    return [
         {**fixed, "offset": offset, "timestamp_ms": WALL_MS + ms} for offset, ms in sorted(stamps.items())
     ]
-    folder = run.consumed / "client=f0"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
 
 
-def _ledger(run: CaseDir, rows: list[Ack]) -> None:
-    count, folder = len(rows), run.produced / "client=p0"
-    sent = np.array([row.sent_ms * MS for row in rows], np.int64)
-    write_produced(
-        folder,
-        0,
-        ProducedRows(
-            producer=0,
-            places=[("orders", 0)],
-            place=np.zeros(count, np.int64),
-            seq=np.array([row.seq for row in rows], np.int64),
-            outcome=np.zeros(count, np.int8),
-            error=np.zeros(count, np.int16),
-            offset=np.array([row.offset for row in rows], np.int64),
-            sent_ns=sent,
-            done_ns=sent + np.array([row.taken_ms * MS for row in rows], np.int64),
-        ),
-    )
-    mark_end(folder)
-    run.findings.mkdir()
-    lost = [
-        {
-            "class": "lost",
-            "topic": "orders",
-            "partition": 0,
-            "producer": 0,
-            "offset": row.offset,
-            "seq": row.seq,
-            "detail": "",
-        }
-        for row in rows
-        if row.lost
-    ]
-    pq.write_table(pa.Table.from_pylist(lost, schema=FINDINGS), run.findings / "part-0.parquet")
+def _produced(row: Ack) -> dict[str, Any]:
+    sent_ns = row.sent_ms * MS
+    return {
+        "seq": row.seq, "topic": "orders", "offset": row.offset, "sent_ns": sent_ns,
+        "done_ns": sent_ns + row.taken_ms * MS,
+    }  # fmt: skip

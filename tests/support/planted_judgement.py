@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.experiment.backends import Ability
 from ackproof.faults.groups.kinds import ResetOffsets
@@ -19,12 +18,12 @@ from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import GROUP_CLASSES
 from ackproof.rundir.documents import AuditFile, FinalReadFile, GroupCounts, PartitionRead, RecordCounts
 from ackproof.rundir.groups import GroupsFile
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import LogEnded, PartitionChanged
 from ackproof.rundir.model import Chance, ConformanceFile, PredictionFile
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.schema import GROUP_FINDINGS
 from planted_groups import PlantedGroups
+from run_directory import to_table, write_run
 from written_group import LOG_PARTITION, TOPIC
 
 
@@ -88,11 +87,6 @@ class Run:
             one.model_copy(update={"killed": True, "status": -9} if one.client in self.killed else {})
             for one in file.members
         )
-        self.change(file.model_copy(update={"members": members})).save(run.groups)
-        self._audit(run)
-        ConformanceFile().save(run.conformance_json)
-        self.prediction.save(run.prediction_json)
-        run.timeline.write_text("")
         reads = tuple(
             PartitionRead(
                 topic=TOPIC, partition=number, start=0, end=self.planted.records, epoch=0, epoch_after=0,
@@ -100,7 +94,16 @@ class Run:
             )
             for number in range(self.planted.partitions)
         )  # fmt: skip
-        FinalReadFile(complete=True, partitions=reads).save(run.final_read)
+        write_run(
+            self.path,
+            groups=self.change(file.model_copy(update={"members": members})),
+            findings=self._findings(),
+            audit_json=self._audit(),
+            conformance_json=ConformanceFile(),
+            prediction_json=self.prediction,
+            timeline=(),
+            final_read=FinalReadFile(complete=True, partitions=reads),
+        )
         facts = Facts.read(run)
         facts.__dict__["metadata_log"] = self.log
         cluster = facts.case.experiment.cluster
@@ -110,26 +113,26 @@ class Run:
         object.__setattr__(facts, "case", case)
         return facts
 
-    def _audit(self, run: CaseDir) -> None:
+    def _findings(self) -> pa.Table:
         rows = [
             {
-                "class": name, "topic": TOPIC, "partition": partition, "producer": 0, "offset": offset,
-                "seq": offset, "detail": "", "group": self.planted.group, "member": 0,
+                "class": name, "topic": TOPIC, "partition": partition, "offset": offset, "seq": offset,
+                "group": self.planted.group,
             }
             for name, places in self.found.items()
             for partition, offset in places
         ]  # fmt: skip
-        run.findings.mkdir()
-        pq.write_table(pa.Table.from_pylist(rows, GROUP_FINDINGS), run.findings / "part-0.parquet")
+        return to_table(rows, GROUP_FINDINGS)
+
+    def _audit(self) -> AuditFile:
         counts = {name: len(self.found.get(name, ())) for name in GROUP_CLASSES}
-        group = GroupCounts(group=self.planted.group, counts=counts)
-        AuditFile(
+        return AuditFile(
             counts=counts,
             records=RecordCounts(),
             complete=True,
-            groups=(group,),
+            groups=(GroupCounts(group=self.planted.group, counts=counts),),
             findings=("part-0.parquet",),
-        ).save(run.audit_json)
+        )
 
 
 def planted_group(**changes: Any) -> PlantedGroups:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from ackproof.base.wait import wait_until
 
 CHART = "details[open] .chart svg.picture"
+AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
 class Page:
@@ -76,3 +78,15 @@ def open_all(page: Page) -> None:
     for at, chart in enumerate(page.all(".chart")):
         page.run("arguments[0].scrollIntoView({behavior: 'instant'})", chart)
         page.until(partial(chart.find_elements, By.CSS_SELECTOR, "svg.picture"), f"chart {at + 1}")
+
+
+def violations(chrome: Chrome) -> list[str]:
+    """What axe-core says of the page. The page's policy admits no other script: axe comes through the debugger."""
+    chrome.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE})
+    asked = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
+      ({id, help, nodes}) => `${id}: ${help}: ${nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" | ")}`))"""
+    said = chrome.execute_cdp_cmd(
+        "Runtime.evaluate", {"expression": asked, "awaitPromise": True, "returnByValue": True}
+    )
+    found: list[str] = said["result"]["value"]
+    return found

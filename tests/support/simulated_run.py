@@ -11,31 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
-from ackproof.plan import load
-from ackproof.plan.cases import cases, reseeded
+from ackproof.plan.cases import reseeded
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.model import ConformanceFile
 from ackproof.rundir.outcome import Outcome, ReadPhase
-from ackproof.rundir.schema import CONSUMED, FINDINGS
+from ackproof.rundir.schema import CONSUMED
 from ackproof_model.replay.metadata import conform
 from ackproof_simulator.backend import run_in_model
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.sweep import linger_for, with_linger
+from run_directory import write_run
 
 _SEQS = 1 << 40
-
-
-def model_case(folder: Path, text: str, **options: int) -> Case:
-    """Return the case of an experiment with this text, on backend `model`."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "experiment.yaml"
-    path.write_text(text)
-    (case,) = cases(load(path, backend="model"), **options)
-    return case
 
 
 def simulated(
@@ -48,9 +38,7 @@ def simulated(
     coarse = with_linger(case, linger_for(case.experiment, batches))
     run = CaseDir(folder)
     simulation = run_in_model(coarse if seed is None else reseeded(coarse, seed), run, "")
-    run.findings.mkdir(parents=True)
-    found = _gone(run, without)
-    pq.write_table(pa.Table.from_pylist(found, schema=FINDINGS), run.findings / "part-0.parquet")
+    write_run(folder, findings=_gone(run, without))
     return simulation
 
 

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.groups import GroupEnd, GroupsFile, MemberEnd, OffsetsHistory
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import write_table
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.parts import mark_end
-from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
+from ackproof.rundir.schema import PRODUCED
+from run_directory import case_file, read_case, write_rows, write_run
 
 if TYPE_CHECKING:
     from healthy_group import HealthyGroup
@@ -44,34 +41,36 @@ _TRANSACTIONS = ", transaction_size: 10, idempotence: true, acks: all"
 
 
 def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
-    """Write the run directory, without the files that are prepared before the audit. `options`: arguments of Parquet's
-    writer; without any, files are written as ackproof writes them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    run = CaseDir(folder)
-    run.observed.mkdir()
-    _write_case(group, run)
-    _write_records(group, run, options)
-    for name, table in (
-        ("deliveries", group.deliveries), ("commits", group.commits), ("membership", group.membership),
-    ):  # fmt: skip
-        rows = table.table()
-        member = rows["member"].to_numpy()
-        for number in range(group.members):
-            into = run.ledger / name / f"client=g{number}"
-            into.mkdir(parents=True)
-            own = rows.filter(pa.array(member == number))
-            _write_file(into / "part-000000.parquet", own, options, by_place=name != "membership")
+    """Write the run directory, without what is prepared before the audit. `options`: of Parquet's writer; without any,
+    files are as ackproof writes them."""
     log = group.log.table().sort_by("log_offset")
-    at = log.schema.get_field_index("node")
-    of_nodes = [
-        log.set_column(at, log.schema.field(at), pa.repeat(pa.scalar(node, pa.int32()), len(log)))
-        for node in NODES
-    ]
-    _write_file(run.offsets_log, pa.concat_tables(of_nodes), options)
+    write_run(folder, case_json=_case_file(group), closed=True, options=options or None, **_records(group))
+    run = write_run(
+        folder,
+        deliveries=_by_member(group, group.deliveries.table()),
+        commits_ledger=_by_member(group, group.commits.table()),
+        membership=_by_member(group, group.membership.table()),
+        offsets_log=pa.concat_tables([_with(log, node=node) for node in NODES]),
+        groups=_groups_file(group),
+        options=options or None,
+    )
     if group.output:
-        _write_file(run.group_output(group.group), group.copies.table(), options)
-    _groups_file(group).save(run.groups)
+        write_rows(run.group_output(group.group), group.copies.table(), options or None)
     return run
+
+
+def _with(table: pa.Table, **values: int) -> pa.Table:
+    """Return the table with other columns: each has the same value in all rows."""
+    for name, value in values.items():
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        table = table.set_column(at, field, pa.repeat(pa.scalar(value, field.type), len(table)))
+    return table
+
+
+def _by_member(group: HealthyGroup, rows: pa.Table) -> dict[str, pa.Table]:
+    member = rows["member"].to_numpy()
+    return {f"g{number}": rows.filter(pa.array(member == number)) for number in range(group.members)}
 
 
 def _groups_file(group: HealthyGroup) -> GroupsFile:
@@ -117,7 +116,7 @@ def _groups_file(group: HealthyGroup) -> GroupsFile:
     )  # fmt: skip
 
 
-def _write_case(group: HealthyGroup, run: CaseDir) -> None:
+def _case_file(group: HealthyGroup) -> CaseFile:
     spec = [
         f"members: {group.members}", f"protocol: {group.protocol}", f"commit: {group.commit}",
         f"batch: {group.batch}",
@@ -125,7 +124,6 @@ def _write_case(group: HealthyGroup, run: CaseDir) -> None:
     spec += [f"output: {OUTPUT_TOPIC}"] if group.output else []
     spec += [] if group.group_metadata else ["group_metadata: false"]
     spec += [group.spec] if group.spec else []
-    path = run.path / "planted.yaml"
     text = EXPERIMENT.format(
         kafka=group.kafka,
         partitions=group.partitions,
@@ -133,8 +131,6 @@ def _write_case(group: HealthyGroup, run: CaseDir) -> None:
         group=group.group,
         spec=", ".join(spec),
     )
-    path.write_text(text)
-    (case,) = cases(load(path), seed=1)
     producers = [
         Client(id=f"p{number}", kind="producer", producer=number, topics=(TOPIC,))
         for number in range(group.producers)
@@ -143,67 +139,26 @@ def _write_case(group: HealthyGroup, run: CaseDir) -> None:
         Client(id=f"f{number}", kind="final", reader=50 + number, topics=(TOPIC,))
         for number in range(1 + group.transactional)
     ]
-    CaseFile(
-        run_id="r",
-        case=case.id,
-        experiment="planted-groups",
-        settings={},
-        repeat=1,
-        seed=1,
-        backend="process",
-        replay="",
-        resolved=case_to_json(case),
-        clients=(*producers, *readers),
-        wall_ns=WALL_MS * MS,
-    ).save(run.case_json)
+    case = read_case(text, seed=1)
+    return case_file(case, clients=(*producers, *readers), wall_ns=WALL_MS * MS)
 
 
-def _write_records(group: HealthyGroup, run: CaseDir, options: dict[str, Any]) -> None:
+def _records(group: HealthyGroup) -> dict[str, dict[str, Any]]:
+    """Return the ledgers of producers and final readers."""
+    produced = {}
     for producer in range(group.producers):
         own = np.flatnonzero(group.producer == producer)
-        count, sent = len(own), group.seq[own] * 1000
-        columns = {
-            "producer": np.full(count, producer),
-            "seq": group.seq[own],
-            "topic": np.full(count, TOPIC),
-            "partition": group.partition[own],
-            "outcome": np.zeros(count),
-            "error": np.zeros(count),
-            "offset": group.offset[own],
-            "sent_ns": sent,
-            "done_ns": sent + 500,
-            "txn": np.full(count, 0 if group.transactional else -1),
-        }
-        _write_part(run.produced / f"client=p{producer}", PRODUCED, columns, options)
-        if group.transactional:
-            ends = {"outcome": 0, "first_seq": 0, "begun_ns": 0, "commit_ns": 1, "ended_ns": 2}
-            columns = {"producer": [producer], "txn": [0], **{name: [end] for name, end in ends.items()}}
-            _write_part(run.transactions / f"client=p{producer}", TRANSACTIONS, columns, options)
-    readers = {"f0": (ReadPhase.FINAL, 50)}
-    if group.transactional:
-        readers["f1"] = (ReadPhase.FINAL_COMMITTED, 51)
-    for client, (phase, reader) in readers.items():
-        read, folder = group.final.table(), run.consumed / f"client={client}"
-        folder.mkdir(parents=True)
-        for name, value in (("phase", phase), ("reader", reader)):
-            at = CONSUMED.get_field_index(name)
-            read = read.set_column(
-                at, CONSUMED.field(at), pa.repeat(pa.scalar(int(value), CONSUMED.field(at).type), len(read))
-            )
-        _write_file(folder / "part-000000.parquet", read, options, by_place=True)
-        mark_end(folder)
-
-
-def _write_part(folder: Path, schema: pa.Schema, columns: dict[str, Any], options: dict[str, Any]) -> None:
-    folder.mkdir(parents=True)
-    arrays = [pa.array(columns[f.name]).cast(f.type) for f in schema]
-    _write_file(folder / "part-000000.parquet", pa.Table.from_arrays(arrays, schema=schema), options)
-    mark_end(folder)
-
-
-def _write_file(path: Path, table: pa.Table, options: dict[str, Any], *, by_place: bool = False) -> None:
-    """Write a file as ackproof does; with `options` as another tool may: rows in their order, partitions mixed."""
-    if options:
-        pq.write_table(table, path, **options)
-    else:
-        write_table(path, table, by_place=by_place)
+        sent = group.seq[own] * 1000
+        columns = {"partition": group.partition[own], "offset": group.offset[own], "seq": group.seq[own]}
+        columns |= {"sent_ns": sent, "done_ns": sent + 500, "topic": np.full(len(own), TOPIC)}
+        columns |= {name: np.zeros(len(own), np.int64) for name in PRODUCED.names if name not in columns}
+        table = pa.table([pa.array(columns[f.name]).cast(f.type) for f in PRODUCED], schema=PRODUCED)
+        produced[f"p{producer}"] = _with(table, producer=producer, txn=0 if group.transactional else -1)
+    read = group.final.table()
+    consumed = {"f0": _with(read, phase=ReadPhase.FINAL, reader=50)}
+    if not group.transactional:
+        return {"produced": produced, "consumed": consumed}
+    consumed["f1"] = _with(read, phase=ReadPhase.FINAL_COMMITTED, reader=51)
+    ends = {"txn": 0, "commit_ns": 1, "ended_ns": 2}
+    transactions = {f"p{producer}": [{**ends, "producer": producer}] for producer in range(group.producers)}
+    return {"produced": produced, "consumed": consumed, "transactions": transactions}

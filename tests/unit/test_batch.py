@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -12,6 +13,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
+from ackproof.run import extensions
 from ackproof.run.batch import run_batch
 from ackproof.run.batch_state import warn_of_same_names
 from ackproof.run.conclude import conclude_again
@@ -222,7 +224,9 @@ def test_nothing_is_simulated_unless_asked_for(
             raise ZeroDivisionError("oh")
         run.simulation_json.touch()
 
-    monkeypatch.setattr("ackproof_simulator.sweep.simulate_beside", simulated)
+    stand_in = SimpleNamespace(simulate_beside=simulated)
+    for module in (concluding, extensions):
+        monkeypatch.setattr(module, "find_simulator", lambda: stand_in)
     plain = _run(file, tmp_path / "runs", Watcher())
     assert not any(one.run.simulation_json.exists() for one in plain.planned)
     watcher = Watcher()

@@ -14,7 +14,6 @@ import pytest
 
 from ackproof.base.errors import BadInput, MissingTool, NodeDied
 from ackproof.cli import main as cli
-from ackproof_lab.claims.command import _chosen
 
 GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
 
@@ -264,24 +263,3 @@ def test_an_interrupt_says_where_what_was_recorded_is_kept(
     monkeypatch.setattr("ackproof.run.options.plan_batch", fail)
     assert cli.main_code(["run", "x.yaml"]) == 255
     assert "what was recorded is kept in runs/x" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "tags", "chosen"),
-    [
-        ((), (), ["C09", "C18", "C33"]),
-        (("C09", "third"), (), ["C09", "C33"]),
-        ((), ("S1", "S3"), ["C09", "C33"]),
-        (("C09", "C18"), ("S1",), ["C09"]),
-    ],
-)
-def test_claims_are_those_of_any_word_and_any_source(
-    words: tuple[str, ...], tags: tuple[str, ...], chosen: list[str], tmp_path: Path
-) -> None:
-    told = zip(("C09", "C18", "C33"), ("first", "second", "third"), ("S1", "S2", "S3"), strict=True)
-    claims = [
-        f"  {name}: {{says: the {says}, sources: [{tag}], holds: [{{lost: 0}}]}}" for name, says, tag in told
-    ]
-    file = tmp_path / "x.yaml"
-    file.write_text("\n".join([GOOD + "claims:", *claims, ""]))
-    assert list(_chosen([file], words, tags, ())[file]) == chosen

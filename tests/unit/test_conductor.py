@@ -14,7 +14,6 @@ from confluent_kafka import libversion
 from ackproof.base.errors import ClientDied, NodeDied
 from ackproof.clients.final_readers import FinalReadOrder
 from ackproof.experiment.case import Case
-from ackproof.plan.cases import cases, load
 from ackproof.run import case as conductor
 from ackproof.run.batch import EventBuffer
 from ackproof.run.case import CaseRun, run_case
@@ -23,6 +22,7 @@ from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, Note, PhaseBegan, RunFailed, read_timeline
+from run_directory import read_case
 
 EXPERIMENT = """\
 name: t
@@ -167,14 +167,8 @@ def musicians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Musicians:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
-    return _case(tmp_path, EXPERIMENT)
-
-
-def _case(folder: Path, text: str) -> Case:
-    file = folder / "t.yaml"
-    file.write_text(text)
-    return cases(load(file))[0]
+def case() -> Case:
+    return read_case(EXPERIMENT)
 
 
 def test_a_run_from_its_start_to_its_end(musicians: Musicians, case: Case) -> None:
@@ -199,7 +193,7 @@ def test_what_the_final_read_is_asked_for(musicians: Musicians, case: Case) -> N
 
 def test_the_isr_that_an_experiment_awaits_and_its_transactions(musicians: Musicians, tmp_path: Path) -> None:
     text = EXPERIMENT.replace("count: 1", "count: 1, idempotence: true, transaction_size: 2")
-    musicians.plays(_case(tmp_path, text + "evidence: {isr_size: 1}\n"))
+    musicians.plays(read_case(text + "evidence: {isr_size: 1}\n"))
     assert musicians.order is not None
     assert musicians.order.isr_sizes == {"narrow": 1, "wide": 1}
     assert musicians.order.transactions

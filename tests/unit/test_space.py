@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +10,8 @@ import pytest
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.experiment.case import Case
-from ackproof.plan.cases import cases, load
 from ackproof.run.machine import RESERVE, check_room, disk_space_needed, require_room
+from run_directory import read_case
 
 MB = 1_000_000
 YAML = """\
@@ -28,19 +27,13 @@ workload:
 KILL = "faults: [{kill: {target: leader(orders/0)}, at: 1s}]"
 
 
-@pytest.fixture
-def case(tmp_path: Path) -> Callable[..., Case]:
-    def make(**changes: object) -> Case:
-        values = {"backend": "process", "copies": 3, "rate": "1000/s", "value": "930B", "duration": "10s"}
-        file = tmp_path / "t.yaml"
-        file.write_text(YAML.format(**{**values, "faults": KILL, **changes}), encoding="utf-8")
-        return cases(load(file))[0]
-
-    return make
+def case(**changes: object) -> Case:
+    values = {"backend": "process", "copies": 3, "rate": "1000/s", "value": "930B", "duration": "10s"}
+    return read_case(YAML.format(**{**values, "faults": KILL, **changes}))
 
 
-def test_each_replica_has_a_copy_and_each_case_its_ledgers(case: Callable[..., Case]) -> None:
-    """10,000 records with 930 bytes of value and 70 bytes of overhead each."""
+def test_each_replica_has_a_copy_and_each_case_its_ledgers() -> None:
+    """10,000 records of 930 + 70 bytes."""
     base = 4 * (24 << 20) + RESERVE
     ledger = 10_000 * 20
     assert disk_space_needed([case()]) == base + 30 * MB + ledger
@@ -51,13 +44,13 @@ def test_each_replica_has_a_copy_and_each_case_its_ledgers(case: Callable[..., C
     assert disk_space_needed([case(), case(copies=1)]) == base + 30 * MB + 2 * ledger
 
 
-def test_a_disk_that_a_fault_fills_takes_its_size(case: Callable[..., Case]) -> None:
+def test_a_disk_that_a_fault_fills_takes_its_size() -> None:
     plain = case()
     filled = case(faults="faults: [{full_disk: {target: leader(orders/0)}, at: 1s, for: 1s}]")
     assert disk_space_needed([filled]) - disk_space_needed([plain]) == filled.experiment.cluster.disk
 
 
-def test_the_model_takes_none(case: Callable[..., Case]) -> None:
+def test_the_model_takes_none() -> None:
     assert disk_space_needed([case(backend="model")]) == 0
 
 
@@ -66,7 +59,7 @@ def free(monkeypatch: pytest.MonkeyPatch, amount: int) -> None:
 
 
 def test_too_little_room_is_said_before_anything_starts(
-    case: Callable[..., Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = case()
     wanted = disk_space_needed([one])

@@ -58,13 +58,13 @@ ROOMS = {
     # Those that start and end Spark's JVM are left out.
     "audit": Room(
         ("ackproof/audit/*", "ackproof/ledgers/*", "ackproof/spark/*", "ackproof_lab/sql/*"),
-        ("tests/audit",),
+        ("tests/audit", "tests/lab/test_asking.py"),
         ("-m", "not audit", "--confcutdir=tests/audit"),
     ),
     # What the explorer has found once it remembers, and mutmut goes through the tests several times in one process.
     "judge": Room(
         ("ackproof/judge/*",),
-        ("tests/unit/judge",),
+        ("tests/unit/judge", "tests/lab/test_claims.py", "tests/model/test_demands.py"),
         ("-k", "not seen_to_its_end", "--confcutdir=tests/unit"),
     ),
     # A replay and a prediction are functions of a run's files, as the judge is.
@@ -90,9 +90,11 @@ ROOMS = {
             "tests/model/test_counted.py",
             "tests/model/test_predictions.py",
             "tests/model/test_answers.py",
-            "tests/unit/judge",
+            "tests/model/test_demands.py",
+            "tests/model/test_further_states.py",
+            "tests/model/test_incidents.py",
         ),
-        ("--confcutdir=tests",),
+        ("-k", "not seen_to_its_end", "--confcutdir=tests"),
     ),
     "quantities": Room(
         ("ackproof/quantities/*",),

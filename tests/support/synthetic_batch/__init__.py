@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synthetic_batch.course import write_findings
+from synthetic_batch.course import findings_of
 from synthetic_batch.make import make_batch
 from synthetic_batch.recipes import CALM, HOSTILE, STARVED, Recipe, hostile, matrix, missing
 
@@ -11,9 +11,9 @@ __all__ = [
     "HOSTILE",
     "STARVED",
     "Recipe",
+    "findings_of",
     "hostile",
     "make_batch",
     "matrix",
     "missing",
-    "write_findings",
 ]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.rundir.observed import Sample
-from ackproof.rundir.schema import FINDINGS, SERIES
+from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import Event, EventKind
 from synthetic_batch.recipes import ACKS, HOSTILE, WALL_NS, Recipe, ns
 
@@ -124,7 +122,7 @@ def samples_of(recipe: Recipe) -> list[Sample]:
     return samples
 
 
-def series_of(recipe: Recipe, noise: random.Random) -> pa.Table:
+def series_of(recipe: Recipe, noise: random.Random) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for partition in range(recipe.partitions):
         for tick in range(22, 127):
@@ -150,11 +148,11 @@ def series_of(recipe: Recipe, noise: random.Random) -> pa.Table:
                     "longest_gap_ms": (2410.0 if partition % 3 == 0 else 118.0) + noise.uniform(0, 30),
                 }
             )
-    return pa.Table.from_pylist(rows, schema=SERIES)
+    return rows
 
 
-def write_findings(path: Path, recipe: Recipe) -> None:
-    """Write one Parquet file of findings: two ranges of lost offsets, and the other classes of the recipe."""
+def findings_of(recipe: Recipe) -> pa.Table:
+    """Rows of `findings/`: two stretches of lost offsets, and the further classes spread out."""
     unknown = recipe.settings.get(ACKS) == "0"
     columns: dict[str, list[object]] = {name: [] for name in FINDINGS.names}
 
@@ -169,4 +167,4 @@ def write_findings(path: Path, recipe: Recipe) -> None:
     for anomaly, count in recipe.findings.items():
         for n in range(count):
             add(anomaly, recipe.topic, n % recipe.partitions, n % 2, 7 * n, 11 * n, f"{anomaly} number {n}")
-    pq.write_table(pa.table(columns, schema=FINDINGS), path)
+    return pa.table(columns, schema=FINDINGS)

@@ -10,9 +10,6 @@ import pyarrow.parquet as pq
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.documents import AuditFile, ClassJudgement, GroupCounts, VerdictFile
 from ackproof.rundir.groups import (
-    COMMITS,
-    DELIVERIES,
-    MEMBERSHIP,
     CommitResult,
     GroupEnd,
     GroupsFile,
@@ -21,9 +18,10 @@ from ackproof.rundir.groups import (
 )
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
-from ackproof.rundir.schema import GROUP_FINDINGS, PRODUCED
+from ackproof.rundir.schema import GROUP_FINDINGS
 from ackproof.rundir.service import OUTPUT
-from ackproof.rundir.timeline import Event, EventKind
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
+from run_directory import write_run
 from synthetic_batch.recipes import WALL_NS, ns
 
 GROUP = "billing"
@@ -77,16 +75,6 @@ class _Member:
             )
         return offset + BATCH
 
-    def save(self, run: CaseDir) -> None:
-        for folder, rows, schema in (
-            (run.deliveries, self.deliveries, DELIVERIES),
-            (run.commits_ledger, self.commits, COMMITS),
-            (run.membership, self.membership, MEMBERSHIP),
-        ):
-            part = folder / f"client=g{self.number}" / "part-000000.parquet"
-            part.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)
-
 
 def add_group(run: CaseDir) -> tuple[int, int]:
     """Add the group to a case; return partition and offset of the first record that no member processed.
@@ -123,20 +111,21 @@ def add_group(run: CaseDir) -> tuple[int, int]:
             t_s += 0.15
     for member in (g0, g2, g3):
         member.event("closed", -1, 14.0)
-    for member in members:
-        member.save(run)
     _documents(run, members, ends, gone, skipped)
     sent = [
         {"producer": partition, "seq": seq, "topic": "orders", "partition": partition, "offset": seq}
-        | {"sent_ns": ns(2.4), "done_ns": ns(2.41), "outcome": int(Outcome.ACKED), "error": 0, "txn": -1}
+        | {"sent_ns": ns(2.4), "done_ns": ns(2.41), "outcome": int(Outcome.ACKED)}
         for partition, end in enumerate(ends)
         for seq in range(end)
     ]
-    (run.produced / "client=p0").mkdir(parents=True)
-    pq.write_table(
-        pa.Table.from_pylist(sent, schema=PRODUCED), run.produced / "client=p0" / "part-000000.parquet"
+    write_run(
+        run.path,
+        produced={"p0": sent},
+        deliveries={f"g{one.number}": one.deliveries for one in members},
+        commits_ledger={f"g{one.number}": one.commits for one in members},
+        membership={f"g{one.number}": one.membership for one in members},
+        timeline=_events(run),
     )
-    _timeline(run)
     return 1, gone
 
 
@@ -212,9 +201,8 @@ def _documents(run: CaseDir, members: list[_Member], ends: list[int], gone: int,
     )
 
 
-def _timeline(run: CaseDir) -> None:
-    lines = run.timeline.read_text(encoding="utf-8").splitlines()
-    events = [Event.model_validate_json(line) for line in lines]
+def _events(run: CaseDir) -> list[Event]:
+    events, _ = read_timeline(run.timeline)
     killed = {"kind": "kill_client", "done": "killed", "role": "member(billing)"}
     paused = {"kind": "pause_client", "done": "paused", "role": "member(billing)"}
     said: list[tuple[float, EventKind, dict[str, object]]] = [
@@ -235,6 +223,4 @@ def _timeline(run: CaseDir) -> None:
         Event.model_validate({"t_ns": ns(t_s), "wall_ns": WALL_NS + ns(t_s), "kind": kind, **rest})
         for t_s, kind, rest in said
     ]
-    events.sort(key=lambda event: event.t_ns)
-    text = "".join(event.model_dump_json(exclude_defaults=True) + "\n" for event in events)
-    run.timeline.write_text(text, encoding="utf-8")
+    return sorted(events, key=lambda event: event.t_ns)

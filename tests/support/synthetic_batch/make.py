@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 from ackproof.rundir.batch import BatchCase, BatchFile
@@ -25,7 +24,8 @@ from ackproof.rundir.documents import (
 )
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
-from synthetic_batch.course import events_of, samples_of, series_of, write_findings
+from run_directory import case_file, write_run
+from synthetic_batch.course import events_of, findings_of, samples_of, series_of
 from synthetic_batch.groups import add_group
 from synthetic_batch.ledgers import write_ledgers
 from synthetic_batch.recipes import ACKS, CLASSES, HOSTILE, WALL_NS, Recipe, matrix, ns
@@ -82,38 +82,31 @@ def _counts(recipe: Recipe) -> dict[str, int]:
 
 
 def _case(run: CaseDir, recipe: Recipe, number: int) -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
-    noise = random.Random(f"{recipe.name}/{number}")
-    _case_json(run, recipe, number)
     events = events_of(recipe)
-    if "end" in recipe.without:
-        events = events[:-6]
-    lines = [event.model_dump_json(exclude_defaults=True) for event in events]
-    text = "\n".join(lines) + "\n"
+    files = {
+        "samples": samples_of(recipe),
+        "series": series_of(recipe, random.Random(f"{recipe.name}/{number}")),
+        "final": _final(recipe),
+        "findings": findings_of(recipe),
+        "audit": AuditFile(counts=_counts(recipe), records=_records(recipe), complete=True),
+        "verdict": recipe.verdict and _verdict(recipe, recipe.verdict),
+    }
+    names = {"final": "final_read", "audit": "audit_json", "verdict": "verdict_json"}
+    write_run(
+        run.path,
+        case_json=_case_json(recipe, number),
+        timeline=events[:-6] if "end" in recipe.without else events,
+        **{names.get(name, name): file for name, file in files.items() if name not in recipe.without},
+    )
     if "torn" in recipe.without:
-        text = text[:-40]
-    run.timeline.write_text(text, encoding="utf-8")
-    if "samples" not in recipe.without:
-        run.samples.parent.mkdir(parents=True, exist_ok=True)
-        run.samples.write_text("".join(s.line() + "\n" for s in samples_of(recipe)), encoding="utf-8")
-    if "series" not in recipe.without:
-        pq.write_table(series_of(recipe, noise), run.series)
-    if "final" not in recipe.without:
-        _final(recipe).save(run.final_read)
-    if "findings" not in recipe.without:
-        run.findings.mkdir(exist_ok=True)
-        write_findings(run.findings / "part-0.parquet", recipe)
+        run.timeline.write_text(run.timeline.read_text("utf-8")[:-40], encoding="utf-8")
     if recipe.ledgers:
         write_ledgers(run, recipe)
-    if "audit" not in recipe.without:
-        _audit(recipe).save(run.audit_json)
-    if "verdict" not in recipe.without and recipe.verdict is not None:
-        _verdict(recipe, recipe.verdict).save(run.verdict_json)
     if recipe.group:
         add_group(run)
 
 
-def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
+def _case_json(recipe: Recipe, number: int) -> CaseFile:
     experiment: dict[str, JsonValue] = {
         "name": recipe.experiment,
         "cluster": {"kafka": "4.4.0", "brokers": 3},
@@ -123,14 +116,13 @@ def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
         if recipe.settings.get(ACKS) == "all"
         else [{"given": {"acks": recipe.settings.get(ACKS)}, "lost": "> 0"}],
     }
-    CaseFile(
+    return case_file(
         run_id=f"{number:016x}",
         case=recipe.name,
         experiment=recipe.experiment,
         settings=dict(recipe.settings),
         repeat=recipe.repeat,
         seed=1_000_003 * (number + 1),
-        backend="process",
         replay=f"ackproof run experiments/acks-matrix.yaml --seed 7 --case '{recipe.name}'",
         resolved={"case": recipe.name, "experiment": cast(JsonValue, experiment)},
         clients=(Client(id="p0", kind="producer", producer=0),),
@@ -144,7 +136,7 @@ def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
         },
         wall_ns=WALL_NS + number * ns(20),
         timing=recipe.timing,
-    ).save(run.case_json)
+    )
 
 
 def _final(recipe: Recipe) -> FinalReadFile:
@@ -169,8 +161,8 @@ def _final(recipe: Recipe) -> FinalReadFile:
     )
 
 
-def _audit(recipe: Recipe) -> AuditFile:
-    records = RecordCounts(
+def _records(recipe: Recipe) -> RecordCounts:
+    return RecordCounts(
         produced=17_420,
         acked=17_300,
         failed=0,
@@ -178,7 +170,6 @@ def _audit(recipe: Recipe) -> AuditFile:
         consumed_live=16_100,
         consumed_final=17_300 - recipe.lost,
     )
-    return AuditFile(counts=_counts(recipe), records=records, complete=True)
 
 
 def _verdict(recipe: Recipe, verdict: Verdict) -> VerdictFile:

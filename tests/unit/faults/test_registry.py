@@ -8,9 +8,7 @@ import pytest
 
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults import registry
-from ackproof.faults.disks.log_files import PartitionFault
 from ackproof.faults.registry import fault_kinds, import_all
-from ackproof_model.replay.observed import CUTS_LOGS
 
 
 def _below(kind: type[FaultSpec]) -> Iterator[type[FaultSpec]]:
@@ -44,23 +42,3 @@ class _Found:
 
     def __init__(self, name: str) -> None:
         self.name = name
-
-
-def test_who_takes_records_from_a_log() -> None:
-    """These may remove records from a log: power losses, damaged files, failing log dirs, unknown commands."""
-    taken = {
-        name
-        for name, kind in fault_kinds().items()
-        if issubclass(kind, PartitionFault)
-        or (kind.PER_NODE and kind.PER_NODE.power_losses)
-        or kind.UNPREDICTABLE
-    }
-    assert {
-        "power_loss",
-        "empty_disk",
-        "flip_bits",
-        "truncate_segment",
-        "delete_checkpoint",
-        "command",
-    } <= taken
-    assert taken | {"fail_log_dir"} == CUTS_LOGS

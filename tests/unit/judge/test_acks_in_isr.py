@@ -6,20 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge.checks.isr import check_acks_in_isr
 from ackproof.judge.facts import Facts
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.lifelines import ProcessLife
 from ackproof.rundir.metadata import PartitionChanged
 from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Outcome, Says
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
+from run_directory import write_run
 
 PLACE = TopicPartition("orders", 0)
 MS = 1_000_000
@@ -72,10 +69,7 @@ def says(facts: Facts, tmp_path: Path) -> Any:
         spans: tuple[tuple[float, float], ...] = ((0, 9e12),),
         clock_set_s: float = 0,
     ) -> list[Any]:
-        run = CaseDir(tmp_path / "acks")
-        folder = run.produced / "client=p0"
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=PRODUCED), folder / "part-000000.parquet")
+        run = write_run(tmp_path / "acks", produced={"p0": rows})
         readings = ((0, 0.0), (9000, clock_set_s * 1e9))
         events = tuple(
             Event(t_ns=ms * MS, wall_ns=WALL_NS + ms * MS + round(ahead), kind=EventKind.NOTE)

@@ -25,8 +25,7 @@ from ackproof.rundir.timeline import (
     NodeStarted,
     PhaseBegan,
 )
-
-from .conftest import SECOND, MakeRun, decided, finding, in_sync, said
+from judged_run import SECOND, MakeRun, decided, finding, in_sync, said
 
 Change = Callable[[list[Event]], object]
 

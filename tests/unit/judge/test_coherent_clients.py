@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge.coherence.rows import check_transactions
@@ -14,7 +12,6 @@ from ackproof.judge.facts import Facts
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.ledger import TxnRow, write_transactions
-from ackproof.rundir.schema import CONSUMED
 from ackproof.rundir.script_state import ScriptState
 from ackproof.rundir.timeline import (
     ClientStarted,
@@ -30,8 +27,8 @@ from ackproof.rundir.timeline import (
     ScriptStep,
     Timeline,
 )
-
-from .conftest import SECOND, MakeRun, attempt, said
+from judged_run import SECOND, MakeRun, attempt, said
+from run_directory import write_run
 
 P0 = Client(id="p0", kind="producer", producer=0)
 F0 = Client(id="f0", kind="final", reader=0)
@@ -41,13 +38,10 @@ def _facts(make_run: MakeRun, **changes: Any) -> Facts:
     """Return facts of a run with a ledger row of producer p0 and one of final reader f0. `changes`: of the latter."""
     facts = Facts.read(make_run(attempts=[attempt(0, 0.5)]))
     row = {
-        "reader": 0, "phase": 1, "assignment": 0, "read_seq": 0, "topic": "orders", "partition": 0, "offset": 0,
-        "leader_epoch": 1, "producer": 0, "seq": 0, "origin_topic": "orders", "origin_partition": 0, "intact": True,
-        "read_ns": facts.phases["read"], "timestamp_ms": 0, **changes,
+        "phase": 1, "topic": "orders", "leader_epoch": 1, "origin_topic": "orders", "read_ns": facts.phases["read"],
+        **changes,
     }  # fmt: skip
-    folder = facts.run.consumed / "client=f0"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist([row], schema=CONSUMED), folder / "part-000000.parquet")
+    write_run(facts.run.path, consumed={"f0": [row]})
     return facts
 
 

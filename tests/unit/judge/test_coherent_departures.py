@@ -17,12 +17,12 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.written import not_as_written
 from ackproof.rundir.documents import AuditFile, Client
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.metadata import TopicCreated, write_metadata
+from ackproof.rundir.metadata import TopicCreated
 from ackproof.rundir.outcome import Says
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.payload import UNKNOWN_CONTENT
-from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
-from ackproof.rundir.schema import CONSUMED, SERIES
+from ackproof.rundir.replicas import Replica, ReplicasFile
+from ackproof.rundir.schema import SERIES
 from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import (
     ClientDied,
@@ -35,9 +35,8 @@ from ackproof.rundir.timeline import (
     FaultFailed,
     RunEnded,
 )
-
-from .conftest import WHOLE, MakeRun
-from .test_coherent_watching import event, texts
+from judged_run import WHOLE, MakeRun, event, texts
+from run_directory import write_run
 
 # -- clients --------------------------------------------------------------------------------------------------------
 
@@ -142,8 +141,8 @@ def _logs(facts: Facts, *batches: dict[str, Any], **changes: Any) -> Facts:
         Replica(node=node, topic="orders", partition=0, folder="o", log_start=0, log_end=100, records=100)
         for node in range(1, len(rows) + 1)
     ]
-    ReplicasFile(replicas=tuple(one.model_copy(update=changes) for one in replicas)).save(facts.run.replicas)
-    pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), facts.run.replica_batches)
+    file = ReplicasFile(replicas=tuple(one.model_copy(update=changes) for one in replicas))
+    write_run(facts.run.path, replicas=file, replica_batches=rows)
     return replace(facts)
 
 
@@ -171,17 +170,14 @@ def test_copies_of_a_batch_are_alike(facts: Facts, other: dict[str, Any], words:
 
 
 def _handed(facts: Facts, *epochs: int) -> Facts:
-    folder = facts.run.consumed / client_folder("f0")
-    folder.mkdir(parents=True)
     rows = [
         {
-            "reader": 0, "phase": 1, "assignment": 0, "read_seq": at, "topic": "orders", "partition": 0, "offset": at,
-            "leader_epoch": epoch, "producer": 0, "seq": at, "origin_topic": "orders", "origin_partition": 0,
-            "intact": True, "read_ns": 0, "timestamp_ms": 0,
+            "phase": 1, "read_seq": at, "topic": "orders", "offset": at, "leader_epoch": epoch, "seq": at,
+            "origin_topic": "orders",
         }
         for at, epoch in enumerate(epochs)
     ]  # fmt: skip
-    pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
+    write_run(facts.run.path, consumed={"f0": rows})
     return facts
 
 
@@ -266,19 +262,17 @@ LOG = Replica(
 
 
 def _batch(**changes: Any) -> dict[str, Any]:
-    zeros: dict[str, Any] = dict.fromkeys(BATCHES.names, 0)
-    kind = {"topic": "orders", "control": False, "transactional": False, "sound": True}
-    return {**zeros, **kind, "node": 1, **changes}
+    return {"node": 1, "topic": "orders", "content": 0, **changes}
 
 
 WHOLE_LOG = (_batch(last_offset=8, records=9), _batch(first_offset=9, last_offset=9, records=1, control=True))
 
 
 def _said(run: CaseDir, replicas: tuple[Replica, ...], batches: tuple[dict[str, Any], ...]) -> list[str]:
-    ReplicasFile(replicas=replicas).save(run.replicas)
-    pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
     created = TopicCreated(offset=1, epoch=1, timestamp_ms=0, topic="orders", topic_id="a")
-    write_metadata(run.metadata_log, [created])
+    write_run(
+        run.path, replicas=ReplicasFile(replicas=replicas), replica_batches=batches, metadata_log=[created]
+    )
     return [opinion.text for opinion in check_disks(Facts.read(run))]
 
 

@@ -19,9 +19,9 @@ from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.ledger import TxnRow, parts, write_transactions
 from ackproof.rundir.metadata import TopicRemoved, write_metadata
 from ackproof.rundir.outcome import Says, TxnOutcome
-from ackproof.rundir.schema import PRODUCED, SERIES
-
-from .conftest import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
+from ackproof.rundir.schema import PRODUCED
+from judged_run import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
+from run_directory import write_run
 
 # -- the ends of logs -----------------------------------------------------------------------------------------------
 
@@ -307,12 +307,11 @@ def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -
     if live:
         assert f'"live": {live}' in run.case_json.read_text()
     rows = [
-        {"topic": "orders", "partition": 0, "start_ns": at * SECOND // 10, "acked": 5, "failed": 0,
-         "indeterminate": 0, "read": reads.get(at, 0), "p50_ms": 1.0, "p99_ms": 1.0, "max_ms": 1.0,
-         "longest_gap_ms": 1.0}
+        {"topic": "orders", "start_ns": at * SECOND // 10, "acked": 5, "read": reads.get(at, 0), "p50_ms": 1.0,
+         "p99_ms": 1.0, "max_ms": 1.0, "longest_gap_ms": 1.0}
         for at in sorted({0, 30, 200, *reads})
     ]  # fmt: skip
-    pq.write_table(pa.Table.from_pylist(rows, schema=SERIES), run.series)
+    write_run(run.path, series=rows)
     verdict = judge(Facts.read(run))
     return " | ".join(text for text in verdict.not_judged if "not looked for" in text)
 

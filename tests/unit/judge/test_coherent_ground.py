@@ -37,9 +37,7 @@ from ackproof.rundir.timeline import (
     FaultRecovered,
     NodeStarted,
 )
-
-from .conftest import SECOND, decided, said
-from .test_coherent_watching import event, pulse, sampled, texts, watched
+from judged_run import SECOND, decided, event, pulse, said, sampled, texts, watched
 
 # -- the metadata log -----------------------------------------------------------------------------------------------
 

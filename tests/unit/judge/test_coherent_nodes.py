@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,10 +14,9 @@ from ackproof.judge.facts import Facts
 from ackproof.rundir.document import Document
 from ackproof.rundir.documents import Client
 from ackproof.rundir.observed import BrokerRound, OffsetCommit, ViewerAnswer
-from ackproof.rundir.schema import METRICS
 from ackproof.rundir.timeline import Event, EventDetail, FaultAsked, NodeEnded, NodeStarted, PhaseBegan
-
-from .conftest import SECOND, in_sync, said
+from judged_run import SECOND, in_sync, said
+from run_directory import write_run
 
 URP = "under_replicated_partitions"
 ASKS = "the experiment does not ask"
@@ -39,7 +37,7 @@ def scraped(facts: Facts, told: Iterable[Row], *events: tuple[EventDetail, float
         for at, node, values in told
         for name, value in {"up": 1.0, **values}.items()
     ]
-    pq.write_table(pa.Table.from_pylist(rows, schema=METRICS), facts.run.metrics)
+    write_run(facts.run.path, metrics=rows)
     asked = facts.case.experiment.model_copy(
         update={"observe": facts.case.experiment.observe.model_copy(update={"metrics": True})}
     )

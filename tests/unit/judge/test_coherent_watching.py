@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,44 +10,17 @@ import pytest
 
 from ackproof.judge.coherence.samples import check_changes, check_high_watermarks, check_looks
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion
-from ackproof.rundir.observed import Pulse, Sample
+from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Says
 from ackproof.rundir.timeline import (
     ClientEnded,
-    Event,
     EventDetail,
     EventKind,
     IsrChanged,
     LeaderChanged,
     NodeStarted,
 )
-
-from .conftest import SECOND, in_sync
-
-
-def texts(opinions: Iterable[Opinion]) -> list[str]:
-    return [one.text for one in opinions]
-
-
-def event(what: EventDetail, at_s: float, **whom: Any) -> Event:
-    at = round(at_s * SECOND)
-    return Event(t_ns=at, wall_ns=at, kind=what.KIND, detail=what.detail(), **whom)
-
-
-def sampled(at_s: float, **changes: Any) -> Sample:
-    return replace(in_sync("orders", 0), **{"t_ns": round(at_s * SECOND), **changes})
-
-
-def watched(facts: Facts, samples: Sequence[Sample], pulses: Sequence[Pulse] = ()) -> Facts:
-    facts.run.samples.write_text("".join(one.line() + "\n" for one in samples))
-    facts.run.pulse.write_text("".join(one.model_dump_json() + "\n" for one in pulses))
-    return replace(facts)
-
-
-def pulse(at_s: float, looks: int = 10, sent: int = 0) -> Pulse:
-    return Pulse(t_ns=round(at_s * SECOND), late_ms=0, looks=looks, sent=sent, acked=sent)
-
+from judged_run import SECOND, event, pulse, sampled, texts, watched
 
 # -- the timeline and the samples -------------------------------------------------------------------------------------
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.backends import Ability
@@ -24,7 +22,7 @@ from ackproof.rundir.guarantees import LIBRDKAFKA
 from ackproof.rundir.metadata import LogEnded, PartitionChanged
 from ackproof.rundir.observed import CommittedStart, OffsetCommit
 from ackproof.rundir.outcome import ReadPhase, Says
-from ackproof.rundir.schema import CONSUMED
+from run_directory import write_run
 
 MS = 1_000_000
 GROUP = "ackproof-r0"
@@ -298,9 +296,7 @@ def _restart(
     """Return the opinions on a run in which reader r0 got the records below offset `handed`, and r1 of the same group
     started at the committed offset `offset`. `log`: offsets that the final read has."""
     rows = _rows(0, ReadPhase.LIVE, range(handed)) + _rows(0, ReadPhase.FINAL, log)
-    folder = facts.run.consumed / "client=r0"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
+    write_run(facts.run.path, consumed={"r0": rows})
     readers = [Client(id=f"r{number}", kind="reader", reader=number) for number in (0, 1)]
     mine = replace(facts, clients=(*facts.clients, *readers))
     start = RETURNED.model_copy(update={"offsets": (("orders", 0, offset),)})

@@ -25,6 +25,7 @@ from ackproof.rundir.payload import UNKNOWN_CONTENT, encoder
 from ackproof.rundir.payload_bulk import as_int64, content_hashes, content_sum
 from ackproof.rundir.replicas import BATCHES, Replica, ReplicasFile
 from broker_files import as_control, batch, compressed, marker
+from run_directory import write_run
 
 records = partial(batch, key=None)
 PLACE = TopicPartition("orders", 0)
@@ -231,8 +232,7 @@ def test_the_read_at_read_committed_is_compared_by_its_own_offsets(facts: Facts)
         )
         for node in (1, 2, 3)
     ]
-    ReplicasFile(replicas=tuple(logs)).save(facts.run.replicas)
-    pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), facts.run.replica_batches)
+    write_run(facts.run.path, replicas=ReplicasFile(replicas=tuple(logs)), replica_batches=rows)
     audit = facts.audit.model_copy(update={"contents": {"orders/0": (0, 0)}})
     # From 2 to 5 no batch lies wholly within the read, so that nothing is known of any.
     for start, end, agrees in ((0, 100, 1), (2, 5, 0)):

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge import judge_case
@@ -16,43 +14,10 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.payload import UNKNOWN_CONTENT
-from ackproof.rundir.replicas import BATCHES
-from ackproof.rundir.schema import CONSUMED
-
-from .conftest import SECOND, attempt, finding
+from judged_run import SECOND, attempt, batch_row, finding, read_row
+from run_directory import write_run
 
 MakeRun = Callable[..., CaseDir]
-
-
-def _row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
-    names = dict.fromkeys(CONSUMED.names, 0)
-    return {
-        **names,
-        "phase": 1,
-        "read_ns": 2 * SECOND,
-        "topic": "orders",
-        "origin_topic": "orders",
-        "intact": True,
-        "offset": offset,
-        "seq": seq,
-        "producer": producer,
-    }
-
-
-def _batch(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
-    names = dict.fromkeys(BATCHES.names, 0) | {"sound": True, "content": UNKNOWN_CONTENT}
-    return {
-        **names,
-        "node": node,
-        "topic": "orders",
-        "control": False,
-        "transactional": False,
-        "first_offset": first,
-        "last_offset": last,
-        "producer_id": producer_id,
-        "producer_epoch": epoch,
-    }
 
 
 @pytest.fixture
@@ -85,20 +50,15 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
             expect=expect,
             **counts,
         )
-        folder = run.consumed / "client=f0"
-        folder.mkdir(parents=True)
-        rows = [_row(offset, 3) for offset in offsets] + [_row(4, 4), *read]
-        pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
-        if batches is not None:
-            run.observed.mkdir(exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
+        rows = [read_row(offset, 3) for offset in offsets] + [read_row(4, 4), *read]
+        write_run(run.path, consumed={"f0": rows}, replica_batches=batches)
         return count_new_producer_epochs(Evidence.of_run(run)), judge_case(run)
 
     return judge
 
 
 Judged = Callable[..., tuple[int, VerdictFile]]
-TWO_EPOCHS = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
+TWO_EPOCHS = [batch_row(0, 9, 7, 0), batch_row(10, 19, 7, 1)]
 
 
 def _why(said: VerdictFile) -> str:
@@ -113,14 +73,14 @@ def test_a_copy_in_a_new_epoch_after_the_client_gave_up_is_not_forbidden(judged:
 
 
 def test_a_copy_within_one_epoch_fails(judged: Judged) -> None:
-    again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 7, 0)])
+    again, said = judged([batch_row(0, 9, 7, 0), batch_row(10, 19, 7, 0)])
     assert again == 0
     assert said.verdict is Verdict.FAIL
     assert "an idempotent producer writes no copies" in said.reasons[0]
 
 
-NEW_ID = [_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)]
-ELSEWHERE = [_batch(0, 9, 7, 0, node=2), _batch(10, 99, 7, 1, node=2)]
+NEW_ID = [batch_row(0, 9, 7, 0), batch_row(10, 19, 8, 0)]
+ELSEWHERE = [batch_row(0, 9, 7, 0, node=2), batch_row(10, 99, 7, 1, node=2)]
 
 
 @pytest.mark.parametrize(
@@ -130,39 +90,41 @@ ELSEWHERE = [_batch(0, 9, 7, 0, node=2), _batch(10, 99, 7, 1, node=2)]
         # as librdkafka does when a batch is refused as out of sequence (its issue 4953)
         pytest.param(TWO_EPOCHS, {"outcome": 0}, 1, id="a new epoch of a client that gave up on nothing"),
         pytest.param(
-            [_batch(0, 9, 7, 0), _batch(10, 19, 8, 1)],
+            [batch_row(0, 9, 7, 0), batch_row(10, 19, 8, 1)],
             {"outcome": 0},
             0,
             id="a new id of a client that gave up on nothing",
         ),
         pytest.param(
-            [_batch(0, 19, 7, 0), *({**one, "partition": 1} for one in ELSEWHERE)],
+            [batch_row(0, 19, 7, 0), *({**one, "partition": 1} for one in ELSEWHERE)],
             {},
             0,
             id="the log of another partition",
         ),
         pytest.param(
-            [_batch(0, 19, 7, 0), *({**one, "topic": "payments"} for one in ELSEWHERE)],
+            [batch_row(0, 19, 7, 0), *({**one, "topic": "payments"} for one in ELSEWHERE)],
             {},
             0,
             id="the log of another topic",
         ),
-        pytest.param([{**_batch(0, 19, 7, 0), "partition": 1}], {}, 0, id="no log of the partition"),
+        pytest.param([{**batch_row(0, 19, 7, 0), "partition": 1}], {}, 0, id="no log of the partition"),
         pytest.param(None, {}, 0, id="no logs on disk"),
-        pytest.param([_batch(0, 9, 7, 0), _batch(10, 19, -1, -1)], {}, 0, id="a batch without a producer id"),
         pytest.param(
-            [_batch(0, 9, 7, 0, node=2), _batch(0, 9, 7, 0), _batch(14, 19, 7, 1)],
+            [batch_row(0, 9, 7, 0), batch_row(10, 19, -1, -1)], {}, 0, id="a batch without a producer id"
+        ),
+        pytest.param(
+            [batch_row(0, 9, 7, 0, node=2), batch_row(0, 9, 7, 0), batch_row(14, 19, 7, 1)],
             {},
             0,
             id="a gap between two batches",
         ),
         pytest.param(
-            [_batch(5, 9, 7, 0), _batch(10, 19, 7, 1)], {"offsets": (3, 6)}, 0, id="before all batches"
+            [batch_row(5, 9, 7, 0), batch_row(10, 19, 7, 1)], {"offsets": (3, 6)}, 0, id="before all batches"
         ),
         pytest.param(
-            [_batch(0, 4, 7, 0), _batch(5, 6, 7, 1)], {"offsets": (3, 8)}, 0, id="behind all batches"
+            [batch_row(0, 4, 7, 0), batch_row(5, 6, 7, 1)], {"offsets": (3, 8)}, 0, id="behind all batches"
         ),
-        pytest.param([_batch(0, 3, 7, 0), _batch(13, 19, 7, 1)], {}, 1, id="at the ends of batches"),
+        pytest.param([batch_row(0, 3, 7, 0), batch_row(13, 19, 7, 1)], {}, 1, id="at the ends of batches"),
     ],
 )
 def test_the_longest_log_shows_in_which_sessions_the_copies_are(
@@ -175,22 +137,22 @@ def test_the_longest_log_shows_in_which_sessions_the_copies_are(
 @pytest.mark.parametrize(
     ("batches", "changes"),
     [
-        pytest.param([_batch(0, 9, 7, 0, node=2), *TWO_EPOCHS], {}, id="a short log of another replica"),
+        pytest.param([batch_row(0, 9, 7, 0, node=2), *TWO_EPOCHS], {}, id="a short log of another replica"),
         pytest.param(
             TWO_EPOCHS,
-            {"also": [{"seq": 4, "partition": 1}], "read": [_row(14, 4)]},
+            {"also": [{"seq": 4, "partition": 1}], "read": [read_row(14, 4)]},
             id="copies in another partition",
         ),
         pytest.param(
             TWO_EPOCHS,
-            {"also": [{"class": "lost", "seq": 4}], "read": [_row(14, 4)]},
+            {"also": [{"class": "lost", "seq": 4}], "read": [read_row(14, 4)]},
             id="findings of another class",
         ),
         pytest.param(
             NEW_ID,
             {
                 "also": [{"producer": 1, "seq": 8}],
-                "read": [_row(offset, 8, producer=1) for offset in (5, 15)],
+                "read": [read_row(offset, 8, producer=1) for offset in (5, 15)],
             },
             id="a producer that gave up on nothing",
         ),
@@ -214,8 +176,8 @@ def test_what_stands_elsewhere_adds_and_takes_nothing(
 def test_only_the_final_read_of_the_partition_shows_in_which_epochs_the_copies_are(
     judged: Judged, elsewhere: dict[str, Any], verdict: Verdict
 ) -> None:
-    """A copy that only a live reader got may have been truncated since."""
-    again, said = judged(TWO_EPOCHS, offsets=(3, 5), read=[{**_row(13, 3), **elsewhere}])
+    """What a live reader saw there may be gone by now."""
+    again, said = judged(TWO_EPOCHS, offsets=(3, 5), read=[{**read_row(13, 3), **elsewhere}])
     assert (again, said.verdict) == (0, verdict)
 
 
@@ -239,8 +201,7 @@ def test_two_copies_in_the_new_epoch_are_one_too_many(judged: Judged) -> None:
 
 def test_a_run_that_left_no_ledger_has_no_copies_to_excuse(make_run: MakeRun) -> None:
     run = make_run(producers="acks: all, idempotence: true", audit={"records": RecordCounts()})
-    run.observed.mkdir(exist_ok=True)
-    pq.write_table(BATCHES.empty_table(), run.replica_batches)
+    write_run(run.path, replica_batches=())
     assert "nothing was produced" in judge_case(run).reasons
 
 

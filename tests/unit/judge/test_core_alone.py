@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.experiment.case import Case
 from ackproof.judge.oracle import FOREIGN, NOT_INSTALLED, SettingsOracle, oracle_for
-from ackproof.plan.cases import cases, load
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof.rundir.outcome import Verdict
-from ackproof_model.oracle import ReferenceOracle
-
-from .conftest import MakeRun
+from judged_run import MakeRun
+from run_directory import read_case
 
 ALONE = """
 import sys
@@ -127,17 +124,10 @@ assert main_code(["run", {str(file)!r}, "--out", {str(out)!r}, *{options!r}]) ==
     assert not out.exists(), "refused before anything is started"
 
 
-def planned(tmp_path: Path, backend: str) -> Case:
-    file = tmp_path / "x.yaml"
-    file.write_text(FILE.format(backend=backend))
-    (case,) = cases(load(file))
-    return case
-
-
-def test_the_settings_decide_on_a_cluster_of_somebody_else(tmp_path: Path) -> None:
-    assert isinstance(oracle_for(planned(tmp_path, "process")), ReferenceOracle)
-    foreign = oracle_for(planned(tmp_path, "attach"))
+def test_the_settings_decide_on_a_cluster_of_somebody_else() -> None:
+    case = read_case(FILE.format(backend="attach"))
+    foreign = oracle_for(case)
     assert isinstance(foreign, SettingsOracle)
-    prediction = foreign.predict(planned(tmp_path, "attach"), None)
+    prediction = foreign.predict(case, None)
     assert prediction.not_predicted == (FOREIGN,)
     assert not any(one.explored for one in prediction.classes)

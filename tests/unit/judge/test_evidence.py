@@ -15,8 +15,7 @@ from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
-
-from .conftest import EXPERIMENT, HEALTHY, KILLED_LATE, WHOLE, MakeRun, Predicted, attempt, life
+from judged_run import EXPERIMENT, HEALTHY, KILLED_LATE, WHOLE, MakeRun, Predicted, attempt, life
 
 TWO_PARTITIONS = """\
 name: t

@@ -4,20 +4,16 @@ FAIL."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge import judge_case
 from ackproof.rundir.documents import ClassJudgement, VerdictFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.replicas import BATCHES
-from ackproof.rundir.schema import CONSUMED
-
-from .conftest import HEALTHY, MakeRun, attempt, finding, in_sync, life
-from .test_copies import _batch, _row
+from judged_run import HEALTHY, MakeRun, attempt, batch_row, finding, in_sync, life, read_row
+from run_directory import write_run
 
 EXPERIMENT = """\
 name: t
@@ -38,9 +34,8 @@ Judged = Callable[..., tuple[VerdictFile, ClassJudgement]]
 
 
 def batch(first: int, last: int, **fields: int) -> dict[str, Any]:
-    """Return a row of `replicas.BATCHES` with offsets `first` to `last`, of producer id 7 in epoch 0. `fields` replace
-    its values."""
-    return {**_batch(first, last, 7, 0), **fields}
+    """A batch of one replica's log; of producer id 7 in epoch 0 unless told otherwise."""
+    return {**batch_row(first, last, 7, 0), **fields}
 
 
 @pytest.fixture
@@ -76,15 +71,9 @@ def judged(make_run: MakeRun) -> Judged:
         if jumped is not None:
             text = run.timeline.read_text().replace('"nodes":[2]', f'"nodes":[{jumped}]')
             run.timeline.write_text(text)
-        looks = [
-            in_sync("orders", 0).line().replace('"leader_epoch":1', f'"leader_epoch":{e}') for e in epochs
-        ]
-        run.samples.write_text("".join(f"{look}\n" for look in looks))
-        folder = run.consumed / "client=f0"
-        folder.mkdir(parents=True)
-        rows = [_row(offset, 3) for offset in offsets] + [_row(4, 4)]
-        pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
-        pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
+        looks = [replace(in_sync("orders", 0), leader_epoch=epoch) for epoch in epochs]
+        rows = [read_row(offset, 3) for offset in offsets] + [read_row(4, 4)]
+        write_run(run.path, samples=looks, consumed={"f0": rows}, replica_batches=batches)
         verdict = judge_case(run)
         (one,) = [one for one in verdict.classes if one.anomaly == anomaly]
         return verdict, one

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge.checks import final_read, run
@@ -17,11 +16,10 @@ from ackproof.judge.opinion import Opinion
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.outcome import Says
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import BATCHES, LogBatches, Replica, ReplicasFile
+from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import ClientReset
-
-from .conftest import MakeRun
-from .test_coherent_watching import event
+from judged_run import MakeRun, event
+from run_directory import write_run
 
 MARKER, DATA = True, False
 
@@ -162,9 +160,8 @@ def test_a_log_that_has_a_producer_from_its_middle_on(
 ) -> None:
     run = make_run(findings=_lost(*offsets), lost=len(offsets))
     if batches is not None:
-        ReplicasFile(replicas=()).save(run.replicas)
         rows = [_batch(*one) for one in batches]
-        pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)
+        write_run(run.path, replicas=ReplicasFile(replicas=()), replica_batches=rows)
     found = unappended(Facts.read(run))
     assert found.startswith(DUPLICATES + said)
     assert (found == DUPLICATES) == (said == "")

@@ -16,8 +16,7 @@ from ackproof.rundir.model import Chance, ClassExplained, ConformanceFile, Predi
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from broker_files import batch
-
-from .conftest import EXPERIMENT, MakeRun, Predicted, Replayed, finding, in_sync
+from judged_run import EXPERIMENT, MakeRun, Predicted, Replayed, finding, in_sync
 
 END = 100
 FIRST, SECOND, THIRD = batch(0, [b"x"] * 40), batch(40, [b"y"] * 20), batch(60, [b"z"] * 40)

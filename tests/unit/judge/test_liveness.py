@@ -20,8 +20,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.recovery import tell_unrecovered
-
-from .conftest import EXPERIMENT, WHOLE, MakeRun, decided
+from judged_run import EXPERIMENT, WHOLE, MakeRun, decided
 
 BOUNDS = dict.fromkeys((name.value for name in LIVENESS), 10.0)
 UNCLEAN = "{min.insync.replicas: 2, unclean.leader.election.enable: 'true'}"

@@ -21,9 +21,7 @@ from ackproof.rundir.model import (
     UnexplainedRecord,
 )
 from ackproof.rundir.outcome import Verdict
-from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
-
-from .conftest import MakeRun, Predicted, Replayed
+from judged_run import MakeRun, Predicted, Replayed
 
 LOSS = ("lost", "overwritten", "vanished", "conflict")
 
@@ -75,59 +73,6 @@ def test_unknown_and_seen_is_inconclusive_unless_the_settings_promise_to_keep_it
 ) -> None:
     prediction.says(lost=Chance.UNKNOWN)
     assert judge_case(make_run(producers=producers, min_insync=min_insync, lost=lost)).verdict is expected
-
-
-@pytest.mark.parametrize(
-    ("further", "min_insync", "expected"),
-    [
-        (Chance.POSSIBLE, 1, Verdict.PASS),
-        (Chance.POSSIBLE, 2, Verdict.PASS),
-        (Chance.IMPOSSIBLE, 1, Verdict.FAIL),
-        (Chance.UNKNOWN, 1, Verdict.INCONCLUSIVE),
-        (Chance.UNKNOWN, 2, Verdict.FAIL),
-    ],
-)
-def test_more_is_looked_at_before_what_was_seen_stays_unknown(
-    make_run: MakeRun, prediction: Predicted, further: Chance, min_insync: int, expected: Verdict
-) -> None:
-    prediction.says(lost=further)
-    prediction.further = prediction.file
-    prediction.says(lost=Chance.UNKNOWN)
-    run = make_run(producers="acks: all", min_insync=min_insync, lost=1)
-    assert judge_case(run).verdict is expected
-    assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
-    assert PredictionFile.load(run.prediction_json).find_class("lost", "orders").chance is further
-
-
-@pytest.mark.parametrize(
-    ("chance", "lost"), [(Chance.UNKNOWN, 0), (Chance.POSSIBLE, 1), (Chance.IMPOSSIBLE, 1)]
-)
-def test_no_more_is_looked_at_where_nothing_unknown_was_seen(
-    make_run: MakeRun, prediction: Predicted, chance: Chance, lost: int
-) -> None:
-    prediction.says(lost=chance)
-    judge_case(make_run(producers="acks: all", min_insync=2, lost=lost))
-    assert prediction.bounds == [USUAL_STATES]
-
-
-def test_more_is_looked_at_for_one_unknown_class_among_others(
-    make_run: MakeRun, prediction: Predicted
-) -> None:
-    prediction.says(overwritten=Chance.POSSIBLE, lost=Chance.UNKNOWN, vanished=Chance.IMPOSSIBLE)
-    judge_case(make_run(producers="acks: 1", min_insync=1, lost=1))
-    assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
-
-
-def test_no_more_is_looked_at_for_what_no_exploration_answers(
-    make_run: MakeRun, prediction: Predicted
-) -> None:
-    prediction.says(lost=Chance.UNKNOWN)
-    (one,) = prediction.file.classes
-    prediction.file = prediction.file.model_copy(
-        update={"classes": (one.model_copy(update={"explored": False}),)}
-    )
-    judge_case(make_run(producers="acks: 1", min_insync=1, lost=1))
-    assert prediction.bounds == [USUAL_STATES]
 
 
 def test_an_expectation_allows_nothing_that_is_predicted_impossible(

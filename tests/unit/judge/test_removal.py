@@ -29,8 +29,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.lifelines import FaultLife
 from ackproof.rundir.removals import EVER, Removal
 from broker_files import batch
-
-from .conftest import EXPERIMENT, SECOND, WHOLE, attempt, finding
+from judged_run import EXPERIMENT, SECOND, WHOLE, attempt, finding
 
 WEEK_MS = 604_800_000
 LOG, LESS = (batch(40, [b"x" * size] * 60) for size in (50, 49))

@@ -10,8 +10,7 @@ from ackproof.rundir.anomalies import REMOVED, TABLE, count_text
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-
-from .conftest import EXPERIMENT, MakeRun, finding
+from judged_run import EXPERIMENT, MakeRun, finding
 
 STRONG_AND_WEAK = """\
 name: t

@@ -17,7 +17,6 @@ import pytest
 from ackproof.judge.checks.service import check_service
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion
-from ackproof.plan.cases import cases, load
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, write_consumed
@@ -26,6 +25,7 @@ from ackproof.rundir.outcome import ReadPhase, Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import ClientLibrary, mark_end
 from ackproof.rundir.service import OUTPUT, InstanceEnd, ServiceFile
+from run_directory import read_case
 
 EXPERIMENT = """\
 name: t
@@ -54,10 +54,7 @@ class Run:
         config: str = "",
         faults: str = "",
     ) -> None:
-        path.mkdir(exist_ok=True)
-        file = path / "x.yaml"
-        file.write_text(EXPERIMENT.format(level=level, promise=promise, config=config, faults=faults))
-        self.case = cases(load(file))[0]
+        self.case = read_case(EXPERIMENT.format(level=level, promise=promise, config=config, faults=faults))
         self.run = CaseDir(path / "run")
         self.counts: dict[str, int] = {}
         self.loss: Any = None

@@ -6,15 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.client import ClientChoice
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import judge
 from ackproof.rundir.observed import Pulse
-from ackproof.rundir.schema import SERIES
 from ackproof.rundir.timeline import (
     ClientReset,
     Event,
@@ -24,8 +21,8 @@ from ackproof.rundir.timeline import (
     FaultRecovered,
     PhaseBegan,
 )
-
-from .conftest import SECOND, said
+from judged_run import SECOND, said
+from run_directory import write_run
 
 RATE = 1000.0
 TOO_FEW = "1,000 records a second were asked for, all producers together, and 790 were sent"
@@ -77,9 +74,11 @@ def run(facts: Facts) -> Run:
             }  # fmt: skip
             lines.append(Pulse(**(values | (pulses or {}) | (odd or {}).get(second, {}))).model_dump_json())
         facts.run.pulse.write_text("\n".join([*lines, '{"torn']))
-        some = dict.fromkeys(SERIES.names, 0) | {"topic": "orders", "acked": 1}
-        series = [some | {"start_ns": round(at * SECOND), "p50_ms": p50} for at, p50 in rows]
-        pq.write_table(pa.Table.from_pylist(series, schema=SERIES), facts.run.series)
+        some = {"topic": "orders", "acked": 1}
+        write_run(
+            facts.run.path,
+            series=[some | {"start_ns": round(at * SECOND), "p50_ms": p50} for at, p50 in rows],
+        )
         spec = facts.case.experiment
         producers = spec.workload.producers.model_copy(update={"rate": rate, **producer})
         workload = spec.workload.model_copy(update={"producers": producers})

@@ -27,8 +27,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.removals import TimestampRule, read_by_partition
 from ackproof.rundir.timeline import Event, EventKind
-
-from .conftest import SECOND
+from judged_run import SECOND
 
 WALL_NS = 1_700_000_000 * SECOND
 RUN_MS = (1_700_000_000_000, 1_700_000_030_000)

@@ -14,8 +14,7 @@ from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.observed import Pulse
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.replicas import BATCHES, ReplicasFile
-
-from .conftest import MakeRun, decided
+from judged_run import MakeRun, decided
 
 
 def _run(make_run: MakeRun) -> Path:

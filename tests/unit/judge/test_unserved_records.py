@@ -18,8 +18,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.removals import TimestampRule, write_by_partition
 from broker_files import as_control, batch, with_append_time
-
-from .conftest import EXPERIMENT, WHOLE, in_sync
+from judged_run import EXPERIMENT, WHOLE, in_sync
 
 KILL = "kill: {target: leader(orders/0)}"
 ROT = "truncate_segment: {target: follower(orders/0)}"

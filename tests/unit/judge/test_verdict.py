@@ -25,8 +25,7 @@ from ackproof.rundir.documents import (
 from ackproof.rundir.model import Chance, ConformanceFile, ForbiddenStep
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
-
-from .conftest import HEALTHY, MakeRun, Replayed
+from judged_run import HEALTHY, MakeRun, Replayed
 
 
 def test_nothing_wrong_is_a_pass(make_run: MakeRun) -> None:

@@ -18,8 +18,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof.rundir.windows import WindowFile, WindowRead, window_findings, window_json
-
-from .conftest import WHOLE, finding
+from judged_run import WHOLE, finding
 
 CUTS = ((0, 40), (40, 70), (70, 100))
 

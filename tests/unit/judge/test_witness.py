@@ -17,8 +17,7 @@ from ackproof.rundir.observed import Sample
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.payload import encoder
 from broker_files import as_control, batch
-
-from .conftest import EXPERIMENT
+from judged_run import EXPERIMENT
 
 MakeRun = Callable[..., CaseDir]
 KILL, POWER = "kill: {target: leader(orders/0)}", "power_loss: {target: leader(orders/0)}"

@@ -13,8 +13,8 @@ from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import builds
 from ackproof.plan.cases import case_from_json, case_to_json, cases, load
 from ackproof.provision.progress import ProvisionFailed
+from kafka_build import write_build
 
-from ..provision.test_builds import build
 from .conftest import Load
 
 TOPICS = "topics: {t: {partitions: 1}}\n"
@@ -34,7 +34,7 @@ expect:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    return build(tmp_path / "mine")
+    return write_build(tmp_path / "mine")
 
 
 def test_a_build_gets_version_digest_and_name(mine: Path, load_text: Load) -> None:

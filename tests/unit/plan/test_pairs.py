@@ -18,7 +18,6 @@ from ackproof.run.conclude import write_pairs
 from ackproof.run.options import BatchOptions, plan_batch
 from ackproof.rundir.batch import BatchCase, BatchFile, PairOutcome, PairsFile, merge_pairs
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.timeline import (
     EventDetail,
@@ -29,6 +28,7 @@ from ackproof.rundir.timeline import (
     FaultRecovered,
     Timeline,
 )
+from run_directory import case_file, write_run
 
 HEAD = "name: t\ncluster: {controllers: 3}\ntopics: {orders: {}}\nfaults:\n"
 FEW = "{stop: {target: brokers}, kill: {target: brokers}, cut: {link: broker(1) -> broker(2)}, restart: 1, pause: 1}"
@@ -100,18 +100,7 @@ TIMES = {
 
 
 def _write(run: CaseDir, case: Case, times: Sequence[tuple[int | None, ...]]) -> None:
-    run.path.mkdir(parents=True)
-    CaseFile(
-        run_id="r",
-        case=case.id,
-        experiment="t",
-        settings={},
-        repeat=case.repeat,
-        seed=1,
-        backend="process",
-        replay="",
-        resolved=case_to_json(case),
-    ).save(run.case_json)
+    write_run(run.path, case_json=case_file(case))
     timeline = Timeline(run.timeline, RunClock.start())
     for fault, (asked, confirmed, healed, over) in zip(case.faults[1:], times, strict=True):
         bit = confirmed is not None

@@ -13,31 +13,23 @@ from ackproof.experiment.promises import Promises, rule
 from ackproof.experiment.setting_effects import NAMES as LISTED
 from ackproof.experiment.setting_effects import Effect, kafka_settings, markdown, row_of, rows, unjudged
 from ackproof.experiment.settings import TOPIC_SETTINGS, Scope, refusal
-from ackproof.plan.cases import cases, load
 from ackproof.rundir.model import Chance
-from ackproof_model.predict.cases import code_for, counted_for
+from run_directory import read_case
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 NAMES = [*kafka_settings(), *((None, name) for name in KNOWN_FEATURES)]
 EXPERIMENT = """\
 name: t
-cluster: {{config: {{{cluster}}}, features: {{{features}}}}}
+cluster: {{config: {{{cluster}}}}}
 topics: {{orders: {{config: {{{topic}}}}}}}
 workload: {{producers: {{acks: all, idempotence: true}}, duration: 5s}}
 {faults}
 """
 
 
-@pytest.fixture
-def case(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Return a function that makes a case with these settings of the cluster and the topic, features and faults."""
-
-    def read(cluster: str = "", topic: str = "", features: str = "", faults: str = "") -> Case:
-        path = tmp_path / "x.yaml"
-        path.write_text(EXPERIMENT.format(cluster=cluster, topic=topic, features=features, faults=faults))
-        return cases(load(path))[0]
-
-    return read
+def case(cluster: str = "", topic: str = "", faults: str = "") -> Case:
+    """Return a case with these settings of the cluster and of a topic."""
+    return read_case(EXPERIMENT.format(cluster=cluster, topic=topic, faults=faults))
 
 
 def test_the_page_is_that_of_the_table() -> None:
@@ -76,7 +68,7 @@ UNJUDGED = [
 
 
 @pytest.mark.parametrize("setting", UNJUDGED, ids=[one.name for one in UNJUDGED])
-def test_what_affects_a_promise_and_is_not_judged_is_said(case, setting) -> None:  # type: ignore[no-untyped-def]
+def test_what_affects_a_promise_and_is_not_judged_is_said(setting) -> None:  # type: ignore[no-untyped-def]
     value = {"": "x", "true": "false", "false": "true"}.get(setting.default, setting.default + "9")
     given = case()
     cluster = given.experiment.cluster.model_copy(update={"config": {setting.name: value}})
@@ -90,22 +82,22 @@ def test_what_affects_a_promise_and_is_not_judged_is_said(case, setting) -> None
     assert all(effect in said for effect in row.effects if row.effects != (Effect.AVAILABILITY,))
 
 
-def test_kafkas_own_value_is_not_worth_a_word(case) -> None:  # type: ignore[no-untyped-def]
+def test_kafkas_own_value_is_not_worth_a_word() -> None:
     assert list(unjudged(case("transaction.state.log.min.isr: 2, num.io.threads: 8"))) == []
 
 
-def test_a_setting_that_the_release_does_not_have_is_not_judged(case) -> None:  # type: ignore[no-untyped-def]
+def test_a_setting_that_the_release_does_not_have_is_not_judged() -> None:
     (said,) = unjudged(case("min.insink.replicas: 2"))
     assert "has no broker setting 'min.insink.replicas'" in said
     assert "did you mean 'min.insync.replicas'" in said
 
 
-def test_a_setting_of_a_plugin_is_not_called_unknown(case) -> None:  # type: ignore[no-untyped-def]
+def test_a_setting_of_a_plugin_is_not_called_unknown() -> None:
     (said,) = unjudged(case("rsm.config.bucket: x"))
     assert "tiered storage" in said
 
 
-def test_settings_that_change_on_the_way_count(case) -> None:  # type: ignore[no-untyped-def]
+def test_settings_that_change_on_the_way_count() -> None:
     faults = "faults: [{set: {config: {num.io.threads: 1}}, at: 1s}]"
     (said,) = unjudged(case(faults=faults))
     assert "num.io.threads=1" in said
@@ -139,37 +131,6 @@ SETS = "faults: [{{set: {{topic: orders, config: {{{}}}}}, at: 1s}}]"
         ),
     ],
 )
-def test_settings_change_what_is_foreseen(case, anomaly: str, chance: Chance, given) -> None:  # type: ignore[no-untyped-def]
+def test_settings_change_what_is_foreseen(anomaly: str, chance: Chance, given) -> None:  # type: ignore[no-untyped-def]
     promises = Promises.from_experiment(case(**given).experiment, "orders")
     assert rule(anomaly, promises).foreseen is chance
-
-
-def test_the_level_of_elr_changes_the_rules(case) -> None:  # type: ignore[no-untyped-def]
-    name = "eligible.leader.replicas.version"
-    assert code_for(case(features=f"{name}: 0")) != code_for(case(features=f"{name}: 1"))
-
-
-@pytest.mark.parametrize(
-    "given", [{"topic": "flush.messages: 1"}, {"cluster": "log.flush.interval.messages: 1"}]
-)
-def test_a_flush_of_each_append_turns_a_loss_of_power_into_a_kill(case, given) -> None:  # type: ignore[no-untyped-def]
-    faults = "faults: [{power_loss: {target: leader(orders/0)}, at: 1s, restart_after: 1s}]"
-    flushed, usual = (counted_for(case(**one, faults=faults), "orders").budget for one in (given, {}))
-    assert (flushed.power_losses, usual.power_losses) == (0, 1)
-    assert flushed.kills > usual.kills
-
-
-@pytest.mark.parametrize(
-    ("name", "fault"),
-    [
-        ("replica.lag.time.max.ms", "clock_jump: {target: leader(orders/0), by: 30s}"),
-        ("broker.session.timeout.ms", "pause: {target: leader(orders/0)}"),
-    ],
-)
-def test_time_outs_change_what_a_fault_is_counted_as(case, name: str, fault: str) -> None:  # type: ignore[no-untyped-def]
-    faults = f"faults: [{{{fault}, at: 1s, for: 10s}}]"
-    short, long = (
-        counted_for(case(cluster=f"{name}: {value}", faults=faults), "orders").budget
-        for value in (1000, 60000)
-    )
-    assert short != long

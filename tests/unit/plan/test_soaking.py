@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from ackproof.cli.main import main_code
-from ackproof.clients.contract import Rotation
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.plan import cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.soaking import Soak
-from ackproof_lab.soak.load import shorten
-from ackproof_lab.soak.windows import rotation_of
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FILE = """\
@@ -58,16 +55,6 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     assert case_from_json(case_to_json(case)) == case
 
 
-def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
-    case = soaked(tmp_path)
-    short = shorten(case, 2)
-    assert short.experiment.workload.duration == 40.0
-    assert [fault.number for fault in short.experiment.faults] == [1, 2, 3, 4]
-    assert {fault.number for fault in short.faults} < {fault.number for fault in case.faults}
-    assert shorten(case, 3) is case
-    assert case_from_json(case_to_json(short)) == short
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -87,9 +74,3 @@ def test_what_the_command_refuses(
     file.write_text(FILE)
     assert main_code(["run", str(file), *words]) == 254
     assert said in capsys.readouterr().err
-
-
-def test_a_reader_holds_twice_what_comes_until_it_writes() -> None:
-    """A reader's part has at most twice the usual rows of 5 s. So a storm's backlog does not fill its memory."""
-    (case,) = cases(load(EXPERIMENTS / "soak.yaml", soak=Soak("1h", None)))
-    assert rotation_of(case.experiment) == Rotation(chunk_rows=1 << 15, flush_s=5.0, flush_rows=50_001)

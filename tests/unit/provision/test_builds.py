@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,38 +19,9 @@ from ackproof.provision.byteman import Misfit, RuleProblem
 from ackproof.provision.cache import sha256
 from ackproof.provision.jars import identify_build, is_cached, kafka_jars, prepare_jars
 from ackproof.provision.progress import ProvisionFailed
+from kafka_build import NAMES, write_build, write_jar
 
 from .conftest import VERSION, Machine
-
-NAMES = (
-    "kafka_2.13-{}.jar",
-    "kafka-clients-{}.jar",
-    "kafka-server-{}.jar",
-    "scala-library-2.13.18.jar",
-    "slf4j-api-1.7.36.jar",
-    "log4j-slf4j-impl-2.25.4.jar",
-    "netty-transport-4.1.130-linux-x86_64.jar",
-    "netty-transport-4.1.130-linux-aarch_64.jar",
-)
-
-
-def jar(path: Path, files: dict[str, str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as opened:
-        for name, text in files.items():
-            opened.writestr(zipfile.ZipInfo(name), text)
-    return path
-
-
-def build(folder: Path, version: str = "4.9.0-SNAPSHOT", names: Sequence[str] = NAMES) -> Path:
-    """Write jars like those of Kafka into `folder`, and return the folder. The kafka-clients jar has the version and a
-    commit."""
-    for name in names:
-        files = {f"{name}/A.class": "code"}
-        if name.startswith("kafka-clients"):
-            files["kafka/kafka-version.properties"] = f"commitId=abc123\nversion={version}\n"
-        jar(folder / name.format(version), files)
-    return folder
 
 
 def in_source_tree(folder: Path) -> Path:
@@ -59,12 +30,12 @@ def in_source_tree(folder: Path) -> Path:
     (folder / "settings.gradle").parent.mkdir(parents=True, exist_ok=True)
     (folder / "settings.gradle").write_text("")
     version = "4.9.0-SNAPSHOT"
-    build(folder / "core/build/libs", names=NAMES[:1])
-    build(folder / "clients/build/libs", names=NAMES[1:2])
-    build(folder / "group-coordinator/group-coordinator-api/build/libs", names=NAMES[2:3])
-    build(folder / "core/build/dependant-libs-2.13.18", names=NAMES[2:])
+    write_build(folder / "core/build/libs", names=NAMES[:1])
+    write_build(folder / "clients/build/libs", names=NAMES[1:2])
+    write_build(folder / "group-coordinator/group-coordinator-api/build/libs", names=NAMES[2:3])
+    write_build(folder / "core/build/dependant-libs-2.13.18", names=NAMES[2:])
     for name in (f"kafka-clients-{version}-test.jar", f"kafka-clients-{version}-sources.jar"):
-        jar(folder / "clients/build/libs" / name, {})
+        write_jar(folder / "clients/build/libs" / name, {})
     return folder
 
 
@@ -82,10 +53,10 @@ def as_tgz(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "place",
     [
-        lambda folder: build(folder / "flat"),
-        lambda folder: build(folder / "dist/libs").parent,
+        lambda folder: write_build(folder / "flat"),
+        lambda folder: write_build(folder / "dist/libs").parent,
         lambda folder: in_source_tree(folder / "kafka"),
-        lambda folder: as_tgz(build(folder / "packed")),
+        lambda folder: as_tgz(write_build(folder / "packed")),
     ],
     ids=["flat", "distribution", "source tree", "tgz"],
 )
@@ -104,32 +75,37 @@ def _renamed(folder: Path, old: str, new: str) -> Path:
 
 WRONG: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing there": (lambda folder: folder / "nowhere", "no such folder or .tgz; give a source tree"),
-    "no Kafka": (lambda folder: jar(folder / "x/a-1.jar", {}).parent, r"no jar of a Kafka server .* libs/"),
+    "no Kafka": (
+        lambda folder: write_jar(folder / "x/a-1.jar", {}).parent,
+        r"no jar of a Kafka server .* libs/",
+    ),
     "not built": (lambda folder: _touched(folder / "settings.gradle").parent, r"build it: \./gradlew jar"),
     "another Scala": (
         lambda folder: _renamed(
-            build(folder / "b"), "kafka_2.13-4.9.0-SNAPSHOT.jar", "kafka_2.12-4.9.0-SNAPSHOT.jar"
+            write_build(folder / "b"), "kafka_2.13-4.9.0-SNAPSHOT.jar", "kafka_2.12-4.9.0-SNAPSHOT.jar"
         ),
         r"kafka_2\.12-.* is built for Scala 2\.12; .*-PscalaVersion=2\.13",
     ),
     "two versions of one jar": (
-        lambda folder: jar(build(folder / "b") / "slf4j-api-2.0.0.jar", {}).parent,
+        lambda folder: write_jar(write_build(folder / "b") / "slf4j-api-2.0.0.jar", {}).parent,
         r"two versions of slf4j-api: slf4j-api-1\.7\.36\.jar and slf4j-api-2\.0\.0\.jar; remove",
     ),
     "two builds": (
-        lambda folder: _renamed(build(folder / "b"), "kafka_2.13-4.9.0-SNAPSHOT.jar", "kafka_2.13-4.8.0.jar"),
+        lambda folder: _renamed(
+            write_build(folder / "b"), "kafka_2.13-4.9.0-SNAPSHOT.jar", "kafka_2.13-4.8.0.jar"
+        ),
         r"jars of two builds: kafka_2\.13-4\.8\.0\.jar and kafka-clients-4\.9\.0-SNAPSHOT\.jar",
     ),
     "half a Kafka": (
-        lambda folder: build(folder / "b", names=NAMES[:3]),
+        lambda folder: write_build(folder / "b", names=NAMES[:3]),
         "scala-library is missing, without which no broker starts",
     ),
     "a broken jar": (
-        lambda folder: _spoilt(build(folder / "b") / "kafka-clients-4.9.0-SNAPSHOT.jar").parent,
+        lambda folder: _spoilt(write_build(folder / "b") / "kafka-clients-4.9.0-SNAPSHOT.jar").parent,
         "it does not say its version .* is the jar whole",
     ),
     "half a download": (
-        lambda folder: _spoilt(as_tgz(build(folder / "packed"))),
+        lambda folder: _spoilt(as_tgz(write_build(folder / "packed"))),
         "cannot be unpacked .* is the download whole",
     ),
 }
@@ -155,7 +131,7 @@ def test_what_is_no_build(machine: Machine, tmp_path: Path, place: Callable[[Pat
 
 
 def test_a_build_is_copied_and_another_one_is_refused(machine: Machine, tmp_path: Path) -> None:
-    folder = build(tmp_path / "mine")
+    folder = write_build(tmp_path / "mine")
     case = identify_build(KafkaBuild("", path=str(folder)))
     assert case.version == "4.9.0" and case.digest
     made = prepare_jars(case)
@@ -163,7 +139,7 @@ def test_a_build_is_copied_and_another_one_is_refused(machine: Machine, tmp_path
     assert made.full_version == "4.9.0-SNAPSHOT" and set(made.digests) == {
         one.name for one in folder.iterdir()
     }
-    jar(folder / "kafka-server-4.9.0-SNAPSHOT.jar", {"A.class": "other code"})
+    write_jar(folder / "kafka-server-4.9.0-SNAPSHOT.jar", {"A.class": "other code"})
     now = r"mine has another digest now \([0-9a-f]{12}; the case names"
     said = rf"{now} {case.digest}\): run the experiment again instead$"
     with pytest.raises(BadInput, match=said):
@@ -176,16 +152,16 @@ def test_a_build_is_copied_and_another_one_is_refused(machine: Machine, tmp_path
 
 def test_a_version_that_the_jars_do_not_have_is_refused(machine: Machine, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"is Kafka 4\.9\.0, not 4\.8\.0"):
-        identify_build(KafkaBuild("4.8.0", path=str(build(tmp_path / "mine"))))
+        identify_build(KafkaBuild("4.8.0", path=str(write_build(tmp_path / "mine"))))
 
 
 @pytest.fixture
 def patched(machine: Machine) -> Machine:
-    """Return the fake machine; the server jar in its Maven repository has a class that a patch can replace."""
-    jar(machine.repository / "kafka_2.13-9.9.9.jar", {"kafka/cluster/Partition.class": "released"})
+    """The repository's server holds a class that can be replaced."""
+    write_jar(machine.repository / "kafka_2.13-9.9.9.jar", {"kafka/cluster/Partition.class": "released"})
     hashes = {path.name: sha256(path) for path in machine.repository.iterdir()}
     for name in ("a.jar", "log4j.jar"):
-        hashes[name] = sha256(jar(machine.repository / name, {}))
+        hashes[name] = sha256(write_jar(machine.repository / name, {}))
     (releases.LOCKS / f"kafka-{VERSION}.lock").write_text(releases.Lock(VERSION, hashes).text())
     return machine
 
@@ -193,7 +169,7 @@ def patched(machine: Machine) -> Machine:
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_patch_comes_before_the_jars(patched: Machine, tmp_path: Path, packed: bool) -> None:
     if packed:
-        patch = jar(
+        patch = write_jar(
             tmp_path / "fix.jar", {"kafka/cluster/Partition.class": "mended", "META-INF/MANIFEST.MF": ""}
         )
     else:
@@ -221,7 +197,7 @@ def test_a_patch_comes_before_the_jars(patched: Machine, tmp_path: Path, packed:
     ],
 )
 def test_a_patch_of_nothing(patched: Machine, tmp_path: Path, files: dict[str, str], said: str) -> None:
-    patch = jar(tmp_path / "fix.jar", files)
+    patch = write_jar(tmp_path / "fix.jar", files)
     with pytest.raises(BadInput, match=said):
         prepare_jars(KafkaBuild(VERSION, patch=str(patch)))
     assert not list(patched.cache.glob("*-patch-*"))

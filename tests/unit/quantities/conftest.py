@@ -6,19 +6,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.rundir.documents import CaseFile, Client
-from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionChanged, write_metadata
+from ackproof.rundir.documents import Client
+from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionChanged
 from ackproof.rundir.observed import Sample
-from ackproof.rundir.parts import ClientLibrary
-from ackproof.rundir.replicas import BATCHES, ReplicasFile
-from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED
+from ackproof.rundir.replicas import ReplicasFile
 from ackproof.rundir.timeline import Event, EventKind
+from run_directory import case_file, write_run
 
 SECOND = 1_000_000_000
 WALL_NS = 1_700_000_000 * SECOND
@@ -36,8 +32,6 @@ def attempt(
 ) -> dict[str, Any]:
     """Return a row of the produced ledger. `done_s`: time of the delivery report, below 0: there was none."""
     return {
-        "producer": 0,
-        "seq": 0,
         "topic": "orders",
         "partition": partition,
         "outcome": outcome,
@@ -45,21 +39,13 @@ def attempt(
         "offset": offset if outcome == 0 else -1,
         "sent_ns": round(sent_s * SECOND),
         "done_ns": round(done_s * SECOND) if done_s >= 0 else -1,
-        "txn": -1,
     }
 
 
 def read(at_s: float, offset: int, *, phase: int = 0) -> dict[str, Any]:
-    """Return a row of the consumed ledger: a record of orders/0 that reader 0 got at `at_s`."""
-    row = {field.name: 0 for field in CONSUMED}
-    return row | {
-        "topic": "orders",
-        "origin_topic": "orders",
-        "intact": True,
-        "phase": phase,
-        "offset": offset,
-        "read_ns": round(at_s * SECOND),
-    }
+    """A row of the consumed ledger."""
+    place = {"topic": "orders", "origin_topic": "orders"}
+    return {**place, "phase": phase, "offset": offset, "read_ns": round(at_s * SECOND)}
 
 
 def look(
@@ -180,35 +166,30 @@ def make(tmp_path: Path) -> Make:
         backend: str = "process",
         mode: str = "kraft",
     ) -> Evidence:
-        run = CaseDir(tmp_path / "run")
-        CaseFile(
-            run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend=backend, replay="",
-            resolved={"experiment": {"topics": {"orders": {"partitions": partitions}}, "cluster": {"mode": mode}}},
-            clients=(Client(id="p0", kind="producer", producer=0),), wall_ns=WALL_NS,
-        ).save(run.case_json)  # fmt: skip
         phases = [
             event(EventKind.PHASE, at, detail={"phase": name})
             for name, at in (("load", 0), ("drain", ends_s))
         ]
-        run.timeline.write_text("".join(f"{one.model_dump_json()}\n" for one in [*phases, *events]))
-        run.observed.mkdir(exist_ok=True)
-        run.samples.write_text("".join(f"{one.line()}\n" for one in samples))
-        if records := list(metadata):
-            write_metadata(run.metadata_log, records)
-        if told := list(metrics):
-            pq.write_table(pa.Table.from_pylist(told, schema=METRICS), run.metrics)
-        if logs is not None:
-            logs.save(run.replicas)
-            pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
-        for folder, schema, rows in ((run.produced, PRODUCED, produced), (run.consumed, CONSUMED, consumed)):
-            every = list(rows)
-            (folder / "client=x").mkdir(parents=True, exist_ok=True)
-            for number in range(parts):
-                table = pa.Table.from_pylist(every[number::parts], schema=schema)
-                table = table.replace_schema_metadata(
-                    ClientLibrary(library, "1").metadata() if library else None
-                )
-                pq.write_table(table, folder / "client=x" / f"part-{number:06}.parquet", row_group_size=3)
+        resolved = {
+            "experiment": {"topics": {"orders": {"partitions": partitions}}, "cluster": {"mode": mode}}
+        }
+        run = write_run(
+            tmp_path / "run",
+            case_json=case_file(
+                backend=backend, resolved=resolved, wall_ns=WALL_NS,
+                clients=(Client(id="p0", kind="producer", producer=0),),
+            ),
+            timeline=[*phases, *events],
+            samples=samples,
+            metadata_log=list(metadata) or None,
+            metrics=list(metrics) or None,
+            replicas=logs,
+            replica_batches=None if logs is None else batches,
+            produced={"x": produced},
+            consumed={"x": consumed},
+            parts=parts,
+            options={"row_group_size": 3},
+        )  # fmt: skip
         return Evidence.of_run(run)
 
     return made

@@ -88,7 +88,7 @@ def test_offsets_beyond_two_to_the_53(findings: Path) -> None:
 
 def test_what_matters_is_embedded_first(maker: ModuleType, findings: Path) -> None:
     recipe = replace(maker.matrix()[2], lost=30, findings={"surfaced": 500, "duplicate": 40, "reordered": 9})
-    maker.write_findings(findings / "a.parquet", recipe)
+    pq.write_table(maker.findings_of(recipe), findings / "a.parquet")
     found = read_findings(CaseDir(findings.parent), 60, ("reordered",), [])
     assert found is not None
     assert found.counts == {"lost": 30, "surfaced": 500, "duplicate": 40, "reordered": 9}

@@ -2,67 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ackproof.quantities.evidence import Evidence
-from ackproof.rundir.document import Document
-from ackproof.rundir.documents import AuditFile, CaseFile, Client, RecordCounts
-from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.metadata import LogEnded, write_metadata
+from ackproof.rundir.documents import AuditFile, Client, RecordCounts
+from ackproof.rundir.metadata import LogEnded, MetadataRecord
 from ackproof.rundir.observed import OffsetCommit
 from ackproof.rundir.outcome import TxnOutcome
-from ackproof.rundir.replicas import BATCHES
-from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED, TRANSACTIONS
 from ackproof.rundir.timeline import Event, EventKind
+from run_directory import case_file, write_lines, write_run
 
 from .facts import MS, SECOND, TOPIC, Facts
 
 WALL_NS = 1_700_000_000 * SECOND
-EMPTY: dict[str, Any] = {
-    "string": "", "bool": True, "int8": 0, "int16": 0, "int32": 0, "int64": 0,
-}  # fmt: skip
 
 
 def written(facts: Facts, folder: Path) -> Evidence:
-    """Write the facts as a run directory in `folder`, and return its `Evidence`."""
-    run = CaseDir(folder)
-    clients = [Client(id=reader, kind="reader", reader=at) for at, reader in enumerate(facts.readers)]
+    """Writes it, and reads it as evidence."""
     resolved: Any = {"experiment": {"cluster": {"mode": "zookeeper" if facts.zookeeper else "kraft"}}}
-    CaseFile(
-        run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
-        resolved=resolved, clients=tuple(clients), wall_ns=WALL_NS,
-    ).save(run.case_json)  # fmt: skip
-    _lines(run.timeline, _events(facts))
-    run.observed.mkdir(exist_ok=True)
-    _ledgers(facts, run)
-    run.samples.write_text("".join(f"{one.line()}\n" for one in facts.samples))
-    if facts.rounds:
-        _lines(run.brokers, facts.rounds)
-    if facts.records:
-        last = facts.records[-1]
-        end = LogEnded(offset=last.offset + 1, epoch=last.epoch, timestamp_ms=0, records=last.offset + 1)
-        write_metadata(run.metadata_log, [*facts.records, *([end] if facts.ended else [])])
+    clients = tuple(Client(id=reader, kind="reader", reader=at) for at, reader in enumerate(facts.readers))
+    run = write_run(
+        folder,
+        case_json=case_file(resolved=resolved, clients=clients, wall_ns=WALL_NS),
+        timeline=_events(facts),
+        samples=facts.samples,
+        brokers=facts.rounds or None,
+        metadata_log=_records(facts) or None,
+        replicas=facts.disks,
+        replica_batches=None if facts.disks is None else facts.batches,
+        metrics=_scrapes(facts) or None,
+        audit_json=_audit(facts),
+        # In two parts: what comes first may be in the second.
+        parts=2,
+        options={"row_group_size": 3},
+        **_ledgers(facts),
+    )
     for reader in facts.readers:
-        run.served(reader).parent.mkdir(parents=True, exist_ok=True)
-        _lines(run.served(reader), facts.fetching.get(reader, ()))
-        _lines(run.commits(reader), _commits(facts, reader))
-    if facts.disks is not None:
-        facts.disks.save(run.replicas)
-        pq.write_table(pa.Table.from_pylist(list(facts.batches), schema=BATCHES), run.replica_batches)
-    if facts.scrapes:
-        _scrapes(facts, run)
-    if facts.counts is not None:
-        AuditFile(counts=dict(facts.counts), records=RecordCounts(), complete=True).save(run.audit_json)
+        write_lines(run.served(reader), facts.fetching.get(reader, ()))
+        write_lines(run.commits(reader), _commits(facts, reader))
     return Evidence.of_run(run)
 
 
-def _lines(path: Path, documents: Iterable[Document]) -> None:
-    path.write_text("".join(f"{one.model_dump_json()}\n" for one in documents))
+def _audit(facts: Facts) -> AuditFile | None:
+    if facts.counts is None:
+        return None
+    return AuditFile(counts=dict(facts.counts), records=RecordCounts(), complete=True)
+
+
+def _records(facts: Facts) -> list[MetadataRecord]:
+    if not (facts.records and facts.ended):
+        return list(facts.records)
+    last = facts.records[-1]
+    end = LogEnded(offset=last.offset + 1, epoch=last.epoch, timestamp_ms=0, records=last.offset + 1)
+    return [*facts.records, end]
 
 
 def _events(facts: Facts) -> list[Event]:
@@ -89,40 +82,31 @@ def _events(facts: Facts) -> list[Event]:
     return sorted(found, key=lambda one: one.t_ns)
 
 
-def _ledgers(facts: Facts, run: CaseDir) -> None:
+def _ledgers(facts: Facts) -> dict[str, dict[str, list[dict[str, Any]]]]:
     produced = [
         {
-            "producer": 0, "seq": seq, "topic": TOPIC, "partition": one.partition, "outcome": one.outcome,
-            "error": one.error, "offset": one.offset, "sent_ns": one.sent, "done_ns": one.done, "txn": one.txn,
+            "seq": seq, "topic": TOPIC, "partition": one.partition, "outcome": one.outcome, "error": one.error,
+            "offset": one.offset, "sent_ns": one.sent, "done_ns": one.done, "txn": one.txn,
         }
         for seq, one in enumerate(facts.attempts)
     ]  # fmt: skip
-    _part(run.produced / client_folder("p0"), produced, PRODUCED)
-    for reader in sorted({one.reader for one in facts.reads}):
-        rows = [
-            {field.name: EMPTY[str(field.type)] for field in CONSUMED}
-            | {
-                "topic": TOPIC, "partition": one.partition, "read_ns": one.at, "offset": one.offset,
-                "phase": one.phase,
+    consumed: dict[str, list[dict[str, Any]]] = {}
+    for read in facts.reads:
+        consumed.setdefault(read.reader, []).append(
+            {
+                "topic": TOPIC, "partition": read.partition, "read_ns": read.at, "offset": read.offset,
+                "phase": read.phase,
             }
-            for one in facts.reads
-            if one.reader == reader
-        ]  # fmt: skip
-        _part(run.consumed / client_folder(reader), rows, CONSUMED)
+        )  # fmt: skip
     txns = [
-        {field.name: 0 for field in TRANSACTIONS}
-        | {"txn": txn, "outcome": int(TxnOutcome.COMMITTED if txn in facts.committed else TxnOutcome.ABORTED)}
+        {"txn": txn, "outcome": int(TxnOutcome.COMMITTED if txn in facts.committed else TxnOutcome.ABORTED)}
         for txn in sorted({one.txn for one in facts.attempts if one.txn >= 0})
     ]
-    _part(run.transactions / client_folder("p0"), txns, TRANSACTIONS)
-
-
-def _part(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    """Write rows alternately into two parts, so that the parts are not in order of time. Writes none without rows."""
-    for number in range(min(2, len(rows))):
-        folder.mkdir(parents=True, exist_ok=True)
-        table = pa.Table.from_pylist(rows[number::2], schema=schema)
-        pq.write_table(table, folder / f"part-{number:06}.parquet", row_group_size=3)
+    return {
+        "produced": {"p0": produced} if produced else {},
+        "consumed": consumed,
+        "transactions": {"p0": txns} if txns else {},
+    }
 
 
 def _commits(facts: Facts, reader: str) -> list[OffsetCommit]:
@@ -135,12 +119,9 @@ def _commits(facts: Facts, reader: str) -> list[OffsetCommit]:
     return found
 
 
-def _scrapes(facts: Facts, run: CaseDir) -> None:
-    rows = []
-    for one in facts.scrapes:
-        values = {"up": float(one.values is not None), **(one.values or {})}
-        rows += [
-            {"t_ns": one.at, "done_ns": one.done, "node": one.node, "metric": name, "value": value}
-            for name, value in values.items()
-        ]
-    pq.write_table(pa.Table.from_pylist(rows, schema=METRICS), run.metrics)
+def _scrapes(facts: Facts) -> list[dict[str, Any]]:
+    return [
+        {"t_ns": one.at, "done_ns": one.done, "node": one.node, "metric": name, "value": value}
+        for one in facts.scrapes
+        for name, value in {"up": float(one.values is not None), **(one.values or {})}.items()
+    ]

@@ -12,7 +12,7 @@ from night import history
 from night.history import WATCHED, keep
 from repeated import repeated
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.lab import ClaimJudged, ClaimShowing, ClaimVerdict, OpenAttempt
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
+from ackproof_lab.claims.command import _chosen
 from ackproof_lab.claims.judging import conclude_claim, judge_claims
-
-from .conftest import MakeRun, attempt
+from judged_run import MakeRun, attempt
 
 SHOWING = (ExpectSpec(bounds={"lost": Bound.parse(0)}),)
 BOTH = ClaimSpec(says="s", holds=SHOWING, fails=SHOWING, condition="only so")
@@ -233,3 +233,26 @@ def test_on_somebody_elses_cluster_topics_have_other_names(make_run: MakeRun, tm
     batch = BatchFile.load(directory.batch_json).model_copy(update={"over_repeats": (over,)})
     (told,) = judged(directory, batch).over_repeats
     assert (told.verdict, told.seen) == (Verdict.PASS, "7.000 s")
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "chosen"),
+    [
+        ((), (), ["C09", "C18", "C33"]),
+        (("C09", "third"), (), ["C09", "C33"]),
+        ((), ("S1", "S3"), ["C09", "C33"]),
+        (("C09", "C18"), ("S1",), ["C09"]),
+    ],
+)
+def test_claims_are_those_of_any_word_and_any_source(
+    words: tuple[str, ...], tags: tuple[str, ...], chosen: list[str], tmp_path: Path
+) -> None:
+    told = zip(("C09", "C18", "C33"), ("first", "second", "third"), ("S1", "S2", "S3"), strict=True)
+    claims = [
+        f"  {name}: {{says: the {says}, sources: [{tag}], holds: [{{lost: 0}}]}}" for name, says, tag in told
+    ]
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "\n".join(["name: t", "topics: {orders: {}}", "workload: {duration: 1s}", "claims:", *claims])
+    )
+    assert list(_chosen([file], words, tags, ())[file]) == chosen

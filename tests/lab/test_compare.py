@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import pytest
 from click.testing import CliRunner
@@ -59,6 +59,16 @@ def pair(done: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
 def of(found: ComparisonFile, case: str, quantity: str, window: str = "") -> ComparedQuantity:
     (one,) = (one for one in found.cases if one.case == case)
     return next(one for one in one.quantities if (one.quantity, one.window) == (quantity, window))
+
+
+def test_the_run_of_another_repeat_gives_no_number(pair: tuple[Path, Path]) -> None:
+    batch = BatchFile.load(pair[0] / "batch.json")
+    run, other = (pair[0] / case.run for case in batch.cases if case.case in ("acks=all#1", "acks=all#2"))
+    rmtree(other)
+    copytree(run, other)
+    side = of(compare(pair, MEAN), "acks=all", ACK).sides[0]
+    assert side is not None
+    assert side.why.startswith("1 of 3 unknown: acks=all#2: ")
 
 
 def test_thrice_the_timeout_is_told_apart_and_named(pair: tuple[Path, Path]) -> None:

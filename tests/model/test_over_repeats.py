@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from ackproof.judge import judge_over_repeats
-from ackproof.repeats.demand import Statistic
 from ackproof.run.conclude import combine_verdicts, conclude_again
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.rundir.batch import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
-from ackproof_lab.compare.batches import compare
 from repeated import ACK, Go, repeated
 
 
@@ -166,12 +164,3 @@ def test_the_run_of_another_repeat_is_none_of_its_own(go: Go) -> None:
         Verdict.INCONCLUSIVE,
         f"acks=all#2 has no number: {other.name} holds the run of acks=all#1",
     )
-    (side,) = next(
-        one.sides
-        for case in compare([batch.directory.path] * 2, Statistic("mean")).cases
-        if case.case == "acks=all"
-        for one in case.quantities
-        if one.quantity == ACK
-    )[:1]
-    assert side is not None
-    assert side.why.startswith("1 of 4 unknown: acks=all#2: ")

@@ -1,0 +1,71 @@
+"""A class that a run shows and that a search leaves unknown is searched for again, with a higher limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.experiment.case import Case
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
+from ackproof_model.predict.prediction import predict_run
+from model_cases import case_of
+
+
+def answer(*, explored: bool = True, **chances: Chance) -> PredictionFile:
+    return PredictionFile(
+        classes=tuple(
+            PredictedClass(anomaly=anomaly, chance=chance, why="as planted", explored=explored)
+            for anomaly, chance in chances.items()
+        ),
+        observed=True,
+    )
+
+
+class Search:
+    """Answers as planted; `further`: the answer to a search with a higher limit."""
+
+    def __init__(self, first: PredictionFile, further: PredictionFile | None = None) -> None:
+        self.first, self.further = first, further
+        self.bounds: list[int] = []
+
+    def predict(self, folder: Path, *seen: str) -> PredictionFile:
+        return predict_run(case_of(), CaseDir(folder), seen, explore=self._explore)
+
+    def _explore(self, _case: Case, _run: CaseDir, max_states: int) -> PredictionFile:
+        self.bounds.append(max_states)
+        return self.further if self.further and max_states > USUAL_STATES else self.first
+
+
+@pytest.mark.parametrize("further", [Chance.POSSIBLE, Chance.IMPOSSIBLE, Chance.UNKNOWN])
+def test_a_class_that_was_seen_is_searched_for_again(tmp_path: Path, further: Chance) -> None:
+    search = Search(answer(lost=Chance.UNKNOWN), answer(lost=further))
+    found = search.predict(tmp_path, "lost").find_class("lost", "orders")
+    assert found is not None
+    assert found.chance is further
+    assert search.bounds == [USUAL_STATES, FURTHER_STATES]
+
+
+@pytest.mark.parametrize(
+    ("chance", "seen"), [(Chance.UNKNOWN, ()), (Chance.POSSIBLE, ("lost",)), (Chance.IMPOSSIBLE, ("lost",))]
+)
+def test_one_search_is_enough_if_nothing_unknown_was_seen(
+    tmp_path: Path, chance: Chance, seen: tuple[str, ...]
+) -> None:
+    search = Search(answer(lost=chance))
+    search.predict(tmp_path, *seen)
+    assert search.bounds == [USUAL_STATES]
+
+
+def test_one_unknown_class_among_others_is_searched_for_again(tmp_path: Path) -> None:
+    search = Search(answer(overwritten=Chance.POSSIBLE, lost=Chance.UNKNOWN, vanished=Chance.IMPOSSIBLE))
+    search.predict(tmp_path, "lost")
+    assert search.bounds == [USUAL_STATES, FURTHER_STATES]
+
+
+def test_a_class_that_no_search_decides_is_not_searched_for_again(tmp_path: Path) -> None:
+    search = Search(answer(explored=False, lost=Chance.UNKNOWN))
+    search.predict(tmp_path, "lost")
+    assert search.bounds == [USUAL_STATES]
