@@ -22,7 +22,7 @@ from ackproof.rundir.documents import AuditFile, CaseFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.parts import mark_end, read_end
-from ackproof.rundir.seal import seal
+from ackproof.rundir.seal import find_changes, seal
 from run_directory import read_case
 
 from .local import audited

@@ -39,6 +39,6 @@ def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_reader_holds_twice_what_comes_until_it_writes() -> None:
-    """What piles up behind a storm makes several parts: a reader's memory stays with the largest."""
+    """A reader's part has at most twice the usual rows of 5 s. So a storm's backlog does not fill its memory."""
     (case,) = cases(load(EXPERIMENTS / "soak.yaml", soak=Soak("1h", None)))
     assert rotation_of(case.experiment) == Rotation(chunk_rows=1 << 15, flush_s=5.0, flush_rows=50_001)

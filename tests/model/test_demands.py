@@ -34,7 +34,8 @@ expect:
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    """Writes an experiment file; predictions are kept in a folder of the test's own."""
+    """Return a function that writes an experiment file and returns its path. Predictions are cached in the test's
+    folder."""
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
 
     def write(expect: str, acks: str = "all", idempotence: str = "true") -> Path:
@@ -67,7 +68,7 @@ def test_what_is_possible_or_not_demanded_is_not_complained_of(  # type: ignore[
 def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyped-def]
     experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quick look leaves it open; what `predict` worked out says it, and is at hand then."""
+    """A short search leaves the demand open. Once `predict_case` has cached its full answer, the demand is refused."""
     monkeypatch.setattr(oracle, "QUICK_STATES", 1)
     file = experiment('{lost: "> 0"}')
     file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))

@@ -69,7 +69,7 @@ def test_what_a_fault_of_requests_comes_to(fault: str, hold: str, comes_to: str)
 
 
 def test_who_takes_records_from_a_log() -> None:
-    """Losses of power, files of a log that rot, a log dir that fails under its broker, and what nobody knows."""
+    """These may remove records from a log: power losses, damaged files, failing log dirs, unknown commands."""
     taken = {
         name
         for name, kind in fault_kinds().items()

@@ -40,7 +40,8 @@ def ran(
     topics: str = "",
     batches: int = 150,
 ) -> Simulation:
-    """A run that the replay finds nothing wrong with, and that loses nothing."""
+    """Simulate a case; assert that the run is complete, has no forbidden step and loses nothing; return the
+    simulation."""
     case = read_case(
         FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics), backend="model"
     )

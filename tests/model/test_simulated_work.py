@@ -35,7 +35,7 @@ faults:
 def worked(
     tmp_path: Path, faults: str, kafka: str = "4.3.1", acks: str = "all"
 ) -> tuple[Simulation, ConformanceFile]:
-    """A run with these faults, after which every fault has come to its end."""
+    """Simulate a run with these faults and replay it; return both results."""
     case = read_case(FILE.format(kafka=kafka, faults=faults, acks=acks), backend="model")
     return replayed(case, tmp_path / "run", seed=5, batches=60)
 

@@ -53,31 +53,31 @@ faults:
 
 @pytest.fixture
 def prediction() -> Predicted:
-    """What is predicted in a test: nothing, unless it says so. Thus the rules of the settings are what decides."""
+    """The prediction of `make_run`. Unless the test changes it, nothing is predicted, so the settings decide."""
     return Predicted()
 
 
 @pytest.fixture
 def replay() -> Replayed:
-    """What the replay of a run says in a test: nothing, unless it is told to."""
+    """The replay of `make_run`. Unless the test changes it, nothing is replayed."""
     return Replayed()
 
 
 class Replayed:
-    """A replay made by hand."""
+    """Replay made by hand. `file`: content of the run's `conformance.json`."""
 
     def __init__(self) -> None:
         self.file = ConformanceFile(not_replayed=("nothing in this test",))
 
 
 class Predicted:
-    """A prediction made by hand."""
+    """Prediction made by hand. `file`: answer to every search. `bounds`: limit of states of each search so far."""
 
     def __init__(self) -> None:
         self.file = PredictionFile(not_predicted=("none in this test",))
 
     def says(self, **chances: Chance) -> None:
-        """These classes, as if the exploration had answered."""
+        """Set the chance of each of these classes, as if an exploration had found it."""
         self.file = PredictionFile(
             classes=tuple(
                 PredictedClass(anomaly=anomaly, chance=chance, why="as planted")
@@ -88,7 +88,7 @@ class Predicted:
 
 
 def in_sync(topic: str, partition: int) -> Sample:
-    """A look at a partition at rest, long after everything."""
+    """Return a sample of a partition with three replicas in the ISR, taken long after all other events of a run."""
     nodes = (1, 2, 3)
     return Sample(
         t_ns=10**15, topic=topic, partition=partition, leader=1, leader_epoch=1, replicas=nodes, isr=nodes
@@ -96,7 +96,8 @@ def in_sync(topic: str, partition: int) -> Sample:
 
 
 def _tell(timeline: Timeline, case: Case, events: Iterable[Happening]) -> None:
-    """These events, among the phases and the starts and ends of nodes that belong to them."""
+    """Write these events to the timeline, with all phases, and with the starts and ends of nodes that the case's faults
+    cause. An event without a second comes 0.1 s after the one before it; the first comes at 1 s."""
     kinds = {fault.number: fault for fault in case.faults}
     for phase in ("start", "load"):
         timeline.add(PhaseBegan(phase=phase), t_ns=0)
@@ -153,7 +154,8 @@ WHOLE = FinalReadFile(
 
 
 def life(fault: int, asked: float, recovered: float) -> list[Happening]:
-    """The events of a fault that did what it should, by their seconds."""
+    """Return the events of a fault that was confirmed at once when it was requested, and healed. `asked`, `recovered`:
+    times in seconds."""
     return [
         (EventKind.FAULT_ASKED, fault, asked),
         (EventKind.FAULT_CONFIRMED, fault, asked),
@@ -163,7 +165,7 @@ def life(fault: int, asked: float, recovered: float) -> list[Happening]:
 
 
 def finding(anomaly: str, topic: str = "orders", detail: str = "") -> dict[str, Any]:
-    """A row of `findings/`."""
+    """Return a row of `findings/` about seq 3 of producer 0 in partition 0."""
     return {
         "class": anomaly,
         "topic": topic,
@@ -178,7 +180,7 @@ def finding(anomaly: str, topic: str = "orders", detail: str = "") -> dict[str, 
 def attempt(
     seq: int, done_s: float, *, outcome: int = 0, topic: str = "orders", partition: int = 0
 ) -> dict[str, Any]:
-    """A row of `ledger/produced`; `done_s` below 0: no report came."""
+    """Return a row of `ledger/produced` for producer 0, sent at 0 s and reported at `done_s`; below 0: no report."""
     return {
         "producer": 0,
         "seq": seq,
@@ -240,7 +242,7 @@ def _series(bins: Iterable[int] | Mapping[TopicPartition, Iterable[int]], acked:
 
 
 def _whole(case: Case) -> FinalReadFile:
-    """A final read that says of every partition that it is complete."""
+    """Return a final read that is complete in every partition of the case, with offsets 0 to 99."""
     (one,) = WHOLE.partitions
     return FinalReadFile(
         complete=True,
@@ -254,9 +256,11 @@ def _whole(case: Case) -> FinalReadFile:
 
 @pytest.fixture
 def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun:
-    """Writes a run directory with all facts in it, as `prediction` and `replay` say when it is made.
+    """Return a function that writes a complete run directory, with the prediction and replay of these fixtures.
 
-    `experiment` replaces the whole file; `acked_bins` count tenths of a second.
+    `experiment`: text of the experiment file, in place of `EXPERIMENT`. `acked_bins`: tenths of a second with
+    `acked_in_bin` acknowledgements each. `final` "whole": a complete read of every partition. Further keywords: number
+    of findings by class.
     """
 
     def make(
@@ -315,7 +319,8 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
 
 
 def said(facts: Facts) -> list[str]:
-    """What the coherence stage has against a run; said by the verdict too."""
+    """Return the texts of the coherence checks that contradict or lack something. Asserts that the verdict is then
+    INCONCLUSIVE, and that one of them is among its reasons."""
     opinions = [opinion for check in COHERENCE for opinion in check(facts)]
     found = [one.text for one in opinions if one.kind in (Says.CONTRADICTS, Says.LACKS)]
     verdict = judge(facts)
@@ -325,7 +330,7 @@ def said(facts: Facts) -> list[str]:
 
 
 def decided(epoch: int, offset: int = 50) -> PartitionChanged:
-    """A state of orders/0 in this leader epoch."""
+    """Return a record of the metadata log that gives orders/0 this leader epoch, with leader 1 and all in sync."""
     return PartitionChanged(
         offset=offset, epoch=1, timestamp_ms=0, topic="orders", partition=0, leader=1, leader_epoch=epoch,
         partition_epoch=epoch, replicas=(1, 2, 3), isr=(1, 2, 3),
@@ -334,5 +339,5 @@ def decided(epoch: int, offset: int = 50) -> PartitionChanged:
 
 @pytest.fixture
 def facts(make_run: MakeRun) -> Facts:
-    """A healthy run."""
+    """Facts of a run that the judge passes."""
     return Facts.read(make_run())

@@ -153,7 +153,7 @@ class ObservedRun:
     """By offset: the timestamp that the final read shows, in ms since the start."""
 
     def conformed(self, folder: Path) -> ConformanceFile:
-        """Write it into `folder`, and replay it."""
+        """Write the run directory into `folder`, replay it, and return the result."""
         case = read_case(
             EXPERIMENT.format(
                 acks=self.acks_setting, kafka=self.kafka, faults=self.faults, partitions=self.partitions

@@ -81,7 +81,8 @@ def open_all(page: Page) -> None:
 
 
 def violations(chrome: Chrome) -> list[str]:
-    """What axe-core says of the page. The page's policy admits no other script: axe comes through the debugger."""
+    """Return the violations that axe-core finds on the page. The page's policy admits no other script, so axe is run by
+    the debugger."""
     chrome.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE})
     asked = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.map(
       ({id, help, nodes}) => `${id}: ${help}: ${nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" | ")}`))"""

@@ -41,8 +41,8 @@ _TRANSACTIONS = ", transaction_size: 10, idempotence: true, acks: all"
 
 
 def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
-    """Write the run directory, without what is prepared before the audit. `options`: of Parquet's writer; without any,
-    files are as ackproof writes them."""
+    """Write the run directory, without the files that are prepared before the audit. `options`: arguments of Parquet's
+    writer; without any, files are written as ackproof writes them."""
     log = group.log.table().sort_by("log_offset")
     write_run(folder, case_json=_case_file(group), closed=True, options=options or None, **_records(group))
     run = write_run(

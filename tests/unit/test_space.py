@@ -33,7 +33,7 @@ def case(**changes: object) -> Case:
 
 
 def test_each_replica_has_a_copy_and_each_case_its_ledgers() -> None:
-    """10,000 records of 930 + 70 bytes."""
+    """10,000 records with 930 bytes of value and 70 bytes of overhead each."""
     base = 4 * (24 << 20) + RESERVE
     ledger = 10_000 * 20
     assert disk_space_needed([case()]) == base + 30 * MB + ledger

@@ -176,7 +176,7 @@ def test_what_stands_elsewhere_adds_and_takes_nothing(
 def test_only_the_final_read_of_the_partition_shows_in_which_epochs_the_copies_are(
     judged: Judged, elsewhere: dict[str, Any], verdict: Verdict
 ) -> None:
-    """What a live reader saw there may be gone by now."""
+    """A copy that only a live reader got may have been truncated since."""
     again, said = judged(TWO_EPOCHS, offsets=(3, 5), read=[{**read_row(13, 3), **elsewhere}])
     assert (again, said.verdict) == (0, verdict)
 

@@ -34,7 +34,8 @@ Judged = Callable[..., tuple[VerdictFile, ClassJudgement]]
 
 
 def batch(first: int, last: int, **fields: int) -> dict[str, Any]:
-    """A batch of one replica's log; of producer id 7 in epoch 0 unless told otherwise."""
+    """Return a row of `replicas.BATCHES` with offsets `first` to `last`, of producer id 7 in epoch 0. `fields` replace
+    its values."""
     return {**batch_row(first, last, 7, 0), **fields}
 
 

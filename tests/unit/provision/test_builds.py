@@ -157,7 +157,7 @@ def test_a_version_that_the_jars_do_not_have_is_refused(machine: Machine, tmp_pa
 
 @pytest.fixture
 def patched(machine: Machine) -> Machine:
-    """The repository's server holds a class that can be replaced."""
+    """Return the fake machine; the server jar in its Maven repository has a class that a patch can replace."""
     write_jar(machine.repository / "kafka_2.13-9.9.9.jar", {"kafka/cluster/Partition.class": "released"})
     hashes = {path.name: sha256(path) for path in machine.repository.iterdir()}
     for name in ("a.jar", "log4j.jar"):

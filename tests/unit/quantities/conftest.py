@@ -43,7 +43,7 @@ def attempt(
 
 
 def read(at_s: float, offset: int, *, phase: int = 0) -> dict[str, Any]:
-    """A row of the consumed ledger."""
+    """Return a row of the consumed ledger: a record of orders/0 that reader 0 got at `at_s`."""
     place = {"topic": "orders", "origin_topic": "orders"}
     return {**place, "phase": phase, "offset": offset, "read_ns": round(at_s * SECOND)}
 

@@ -19,7 +19,7 @@ WALL_NS = 1_700_000_000 * SECOND
 
 
 def written(facts: Facts, folder: Path) -> Evidence:
-    """Writes it, and reads it as evidence."""
+    """Write the facts as a run directory in `folder`, and return its `Evidence`."""
     resolved: Any = {"experiment": {"cluster": {"mode": "zookeeper" if facts.zookeeper else "kraft"}}}
     clients = tuple(Client(id=reader, kind="reader", reader=at) for at, reader in enumerate(facts.readers))
     run = write_run(
