@@ -301,8 +301,7 @@ class VerdictFile(Document):
     """Judgements of the classes of consumer groups, group by group."""
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
-    """Sentences of the `agrees` opinions: what an independent witness confirms, such as the logs on disk the final
-    read."""
+    """Sentences of the `agrees` opinions, such as: the logs on disk confirm the final read."""
     calm: QuietSeconds | None = None
     """Load of the machine and the clients; None if it was not observed."""
     expected: tuple[ExpectationJudged, ...] = ()

@@ -12,9 +12,11 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import Client
 from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionChanged
 from ackproof.rundir.observed import Sample
+from ackproof.rundir.parts import ClientLibrary
 from ackproof.rundir.replicas import ReplicasFile
+from ackproof.rundir.schema import PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
-from run_directory import case_file, write_run
+from run_directory import case_file, to_table, write_run
 
 SECOND = 1_000_000_000
 WALL_NS = 1_700_000_000 * SECOND
@@ -170,6 +172,7 @@ def make(tmp_path: Path) -> Make:
             event(EventKind.PHASE, at, detail={"phase": name})
             for name, at in (("load", 0), ("drain", ends_s))
         ]
+        written_by = ClientLibrary(library, "1").metadata() if library else None
         resolved = {
             "experiment": {"topics": {"orders": {"partitions": partitions}}, "cluster": {"mode": mode}}
         }
@@ -185,7 +188,7 @@ def make(tmp_path: Path) -> Make:
             metrics=list(metrics) or None,
             replicas=logs,
             replica_batches=None if logs is None else batches,
-            produced={"x": produced},
+            produced={"x": to_table(produced, PRODUCED).replace_schema_metadata(written_by)},
             consumed={"x": consumed},
             parts=parts,
             options={"row_group_size": 3},

@@ -11,8 +11,7 @@ from ackproof.judge import judge_case
 from ackproof.rundir.model import Chance, PredictionFile
 from ackproof.rundir.outcome import Verdict
 from ackproof_reference.explore.scope import ALL
-
-from .conftest import MakeRun, Predicted
+from judged_run import MakeRun, Predicted
 
 
 @pytest.mark.parametrize("used", [("void", "ranking"), (), None], ids=["reduced", "plain", "older"])
