@@ -69,7 +69,9 @@ class _Progress:
 class GroupProgress(_Progress):
     """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
     grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the last answer.
-    `caught_up`: True if the group had then no record left to commit past."""
+    `caught_up`: True if the group had then no record left to commit past.
+
+    The constructor waits at most `_GOAL_S` seconds for each input topic to come to rest."""
 
     caught_up: bool = False
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
