@@ -73,8 +73,8 @@ class ClientAdapter(Protocol):
         """Return the library that clients will load, with its version. Download and prepare it if needed, which may
         take seconds.
 
-        `release`: the release that the experiment names (`experiment.client.ClientChoice`); '' if it names none. Raises
-        `AckproofError` if the library cannot be made ready.
+        `release`: what `ClientChoice.release_for` returns: a release of the Java client, the name of a user's program,
+        or '' for librdkafka. Raises `AckproofError` if the library cannot be made ready.
         """
 
     def writes_ledger(self) -> bool:

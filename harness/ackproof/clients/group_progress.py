@@ -36,8 +36,8 @@ class _Progress:
     """Base of `GroupProgress` and `ShareProgress`: how far a group has got while the run waits for it to finish its
     input.
 
-    Times are seconds on a monotonic clock. `moved_s`: last progress. `over_s`: end of the wait, -1 before. `hidden`:
-    library settings with secrets.
+    Times are seconds on a monotonic clock. `began_s`: begin of the wait. `moved_s`: last progress. `over_s`: end of the
+    wait, -1 before. `hidden`: library settings with secrets.
     """
 
     cluster: Cluster

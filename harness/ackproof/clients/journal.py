@@ -300,7 +300,7 @@ def produced_rows(
 
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
     """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT, DONE,
-    OFFSET, RESULT). Raises `TornJournal` if the file cannot be read as a chunk."""
+    OFFSET, RESULT). Raises `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
     count, rows = _read_rows(path, index, _MAGIC, np.dtype((np.int64, WORDS)))
     return index * count, rows
 

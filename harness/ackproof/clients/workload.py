@@ -48,7 +48,8 @@ class Workload:
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
     report from which brokers they fetch. `on_demand`: producers send one record for each partition, then one for each
-    `ask_for_record`, until `free`. `kafka`: the cluster's build; Java clients without a named release use its release.
+    `ask_for_record`, until `free`. `kafka`: the cluster's build, which decides the release of Java clients if the
+    experiment names none. `rotation`: sizes of ledger parts.
     """
 
     def __init__(
@@ -205,8 +206,7 @@ class Workload:
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start one more client of this `kind` ("producer" or "reader"), which replaces `after` if given. Return its
-        id."""
+        """Start another client of a kind ("producer" or "reader"), in place of `after` if given. Return its id."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
