@@ -28,7 +28,7 @@ class Advice(str):
         return self
 
     def after(self, beginning: str) -> Advice:
-        """Return the message with `beginning` before its fact."""
+        """Return the message with `beginning` before its fact; its `is_shape` is False."""
         return Advice(f"{beginning}{self.fact}", self.hint, suggestion=self.suggestion)
 
     @property
@@ -43,5 +43,6 @@ def expected(what: str) -> Advice:
 
 
 def advice_of(error: Exception) -> Advice:
-    """Return the message of an exception, with the parts that it was made of."""
+    """Return the message of an exception with its parts. If it was raised with other than an `Advice`, its whole text
+    is the fact."""
     return error.args[0] if error.args and isinstance(error.args[0], Advice) else Advice(str(error))

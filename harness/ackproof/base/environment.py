@@ -22,9 +22,9 @@ _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
 
 def use_utf8_in_children() -> None:
     """Make every process that this one starts from now on decode file names as UTF-8: set PYTHONUTF8 and LC_ALL, unless
-    the locale is UTF-8 already.
+    the locale is UTF-8 already. The LC_CTYPE of this process changes too.
 
-    If this machine has no UTF-8 locale, only Python processes obey; `BadInput` is raised then if the current folder or
+    If this machine has no UTF-8 locale, only Python processes obey. `BadInput` is raised then if the current folder or
     an argument of the command is not ASCII.
     """
     if _is_utf8(locale.getencoding()):

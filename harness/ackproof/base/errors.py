@@ -21,7 +21,8 @@ class BadInput(AckproofError):
 
 
 class UnreadableFile(BadInput):
-    """A file of a run or a batch is missing, or has another form. `why`: the text without the name of the file."""
+    """A file of a run or a batch cannot be read, or its content is not what such a file must have. `why`: the text
+    without the name of the file."""
 
     def __init__(self, path: Path, why: str) -> None:
         self.why = why
@@ -31,7 +32,7 @@ class UnreadableFile(BadInput):
 class MissingTool(BadInput):
     """A program must be installed first.
 
-    The text names it (`tool`), its use (`why`), and how to get it (`install`).
+    The text names it (`tool`), its use (`why`), and how to get it (`install`). `lack`: the text without `install`.
     """
 
     def __init__(self, tool: str, why: str, install: str) -> None:

@@ -78,7 +78,8 @@ def read_marks(variables: Mapping[str, str]) -> Marks | None:
 
 
 class Child:
-    """A process that this process started; it leads its own session. Thread-safe.
+    """A process that this process started; it leads its own session. Thread-safe. `started`: its start time, in clock
+    ticks since boot.
 
     A child that has ended stays a zombie and keeps its pid until `poll`, `signal`, `wait` or `kill` reaps it.
     """
@@ -164,10 +165,10 @@ def spawn(
 ) -> Child:
     """Start a child with the marks of `run` and `role`, in its own session (Ctrl-C reaches only the harness).
 
-    `env` is added to this process's environment. Standard output and error are appended to the file `stdout`, or
-    errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The child inherits the descriptors
-    `pass_fds`, so a file lock on one of them stays held until the child has ended too. Raises OSError if the program
-    or the folder does not exist.
+    `env` is added to this process's environment. Standard output and error are appended to the file `stdout`, whose
+    folder is made, or errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The child inherits the
+    descriptors `pass_fds`, so a file lock on one of them stays held until the child has ended too. Raises OSError if
+    the program cannot be started, or the folder `cwd` does not exist.
     """
     stdout.parent.mkdir(parents=True, exist_ok=True)
     with stdout.open("ab") as output, (stdout if stderr is None else stderr).open("ab") as errors:
@@ -215,7 +216,8 @@ def find_client(run_id: str, client_id: str) -> list[ClientProcess]:
 
 
 def signal_all(found: Iterable[MarkedProcess], number: int) -> None:
-    """Send the signal `number` to each process that still runs. Raises PermissionError for one of another user."""
+    """Send the signal `number` to each process that still runs. Raises PermissionError at the first one of another
+    user: those after it get no signal."""
     for child in found:
         with suppress(ProcessLookupError), _pidfd(child.pid, child.started) as descriptor:
             if descriptor is not None:
@@ -331,7 +333,8 @@ def here() -> str:
 
 
 def left_behind(folder: Path, prefix: str) -> list[Path]:
-    """Return the entries of a folder whose name has this prefix and the mark of a process that has ended."""
+    """Return the entries of a folder whose name has this prefix and the mark of a process that has ended. A process of
+    another pid namespace counts as ended although it may run: distinguish its marks by the prefix (`here`)."""
     marked = re.compile(re.escape(prefix) + r"([0-9]+)-([0-9]+)(?![0-9])")
     found = [(path, marked.match(path.name)) for path in folder.glob(f"{prefix}*")]
     return [path for path, by in found if by is not None and not is_alive(int(by[1]), int(by[2]))]

@@ -39,8 +39,11 @@ _BYTES: Final = {
 _SHARE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%\Z")
 _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?/ ?(s|min)\Z")
 LONGEST: Final = 24 * 3600.0
+"""Greatest duration in seconds."""
 LARGEST: Final = 1 << 40
+"""Greatest size in bytes."""
 FASTEST: Final = 1e9
+"""Greatest rate in records per second."""
 
 DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
 SHIFT_PATTERN: Final = r"^[+-]?[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
@@ -75,7 +78,7 @@ def parse_duration(text: str) -> float:
 
 def duration_text(seconds: float) -> str:
     """Return a text in s, ms or us that `parse_duration` converts back to the same number, rounded to 1 ns. Raises
-    ValueError above 24h."""
+    ValueError for a negative number, and above 24h."""
     for unit in ("s", "ms", "us"):
         number = f"{round(seconds / _SECONDS[unit], 9):.9f}".rstrip("0").rstrip(".")
         if "." not in number and parse_duration(f"{number}{unit}") == seconds:
@@ -91,7 +94,8 @@ def rough_duration(seconds: float) -> str:
 
 
 def _parse_shift(text: str) -> float:
-    """Return the seconds of a text such as +1h or -90s; negative for the past. Raises ValueError for any other text."""
+    """Return the seconds of a text such as +1h or -90s; negative for the past. Raises ValueError for any other text,
+    and beyond 24h."""
     sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)
     try:
         return -parse_duration(length) if sign == "-" else parse_duration(length)
@@ -167,7 +171,8 @@ def share_text(share: float) -> str:
 
 def write_like(example: str, number: float) -> str | None:
     """Return `number` as text, in a unit of the kind that `example` has: 0.5 is `500ms` if the example is
-    `2s`. Return None if the example is no duration, size, byte rate or share."""
+    `2s`. Return None if the example is no duration, size, byte rate or share. Raises ValueError for a duration that
+    `duration_text` refuses."""
     if _DURATION.match(example.lstrip("+-")):
         return duration_text(number)
     if _SIZE.match(size := example.rpartition("/")[0] or example):
@@ -188,7 +193,7 @@ def _measured(
     Python code may omit it.
 
     `parse` and `write` convert from and to text. `pattern`, `examples`: for the schema. `unit`: suggested if a file
-    gives a number without a unit. `may_be_none`: None is a value too.
+    gives a number without a unit. `may_be_none`: Python code may give None too.
     """
 
     def read(value: object, info: ValidationInfo) -> object:

@@ -57,8 +57,8 @@ def wait_until(
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C. If SIGTERM has a handler already, or
-    outside of the main thread, nothing changes."""
+    """Raise KeyboardInterrupt on SIGTERM within the block, as on Ctrl-C. Nothing changes if SIGTERM has a handler
+    already or is ignored, or outside of the main thread."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -106,9 +106,10 @@ def first_interrupt() -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the end of the block, which then raises KeyboardInterrupt. Use it for clean-ups:
-    an interrupted clean-up would leave half of a cluster, and a swallowed signal would let the run go on. Ignored
-    signals stay ignored. On a thread other than the main thread, which receives no signals, it does nothing."""
+    """Delay Ctrl-C and SIGTERM: if one comes within the block, the end of the block raises KeyboardInterrupt. Use it
+    for clean-ups: an interrupted clean-up would leave half of a cluster, and a swallowed signal would let the run go
+    on. Ignored signals stay ignored. On a thread other than the main thread, which receives no signals, it does
+    nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

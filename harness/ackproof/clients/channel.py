@@ -25,16 +25,17 @@ STOP: Final = b"s"
 SEND: Final = b"1"
 FREE: Final = b"f"
 HEAD: Final = 8
-"""Number of 64-bit words in the counters file before the counters of partitions: `_Word` names them."""
+"""Number of 64-bit words in the counters file before the counters of partitions. `SharedCounters` uses the first four:
+`stage`, `sent`, `failed`, `indeterminate`."""
 
 
 def listen(obey: Callable[[bytes], None] = lambda _: None) -> threading.Event:
     """Watch the control pipe (`CONTROL_FD`) in a thread. Return an event that is set when the client must stop: on the
-    command `STOP`, or on SIGTERM, whose handler is replaced.
+    command `STOP`, or on SIGTERM, whose handler is replaced. Call it on the main thread.
 
-    `obey` is called on that thread with every command but `STOP`, one byte each. `SEND`: an on-demand producer is to
-    send one more record. `FREE`: it is to send at its rate from now on. When the harness ends, this process ends at
-    once with `EXIT_ORPHAN`.
+    `obey` is called on the watching thread with every command but `STOP`, one byte each. `SEND`: an on-demand producer
+    is to send one more record. `FREE`: it is to send at its rate from now on. When the harness ends, this process ends
+    at once with `EXIT_ORPHAN`.
     """
     stop = threading.Event()
     control_fd = int(os.environ[CONTROL_FD])
@@ -63,8 +64,8 @@ class Events:
         """Append one event as one line, in a single write: a killed client leaves at most one torn line.
 
         `kind` is one of three. `reset`: a reader's position left the log, or a producer's library failed. `unread`: a
-        producer with acks=0 closed before brokers had read all its bytes. `problem`: the library reported an error for
-        a partition of a reader. `detail`: other fields. `topic` '' and `partition` -1: the event concerns no partition.
+        producer with acks=0 closed before brokers had read all its bytes. `problem`: a reader's library reported an
+        error. `detail`: other fields. `topic` '' and `partition` -1: the event concerns no partition.
         """
         line = json.dumps(
             {

@@ -59,6 +59,7 @@ class Rotation(NamedTuple):
 
 
 WHOLE: Final = Rotation()
+"""Sizes for a run that is audited as a whole, not window by window as a soak."""
 
 
 class ClientAdapter(Protocol):
@@ -72,7 +73,8 @@ class ClientAdapter(Protocol):
         """Return the library that clients will load, with its version. Download and prepare it if needed, which may
         take seconds.
 
-        `release`: the release that the experiment names (`experiment.client.ClientChoice`); '' if it names none.
+        `release`: what `ClientChoice.release_for` returns: a release of the Java client, the name of a user's program,
+        or '' for librdkafka. Raises `AckproofError` if the library cannot be made ready.
         """
 
     def writes_ledger(self) -> bool:
@@ -117,8 +119,9 @@ class ClientAdapter(Protocol):
         """Return the command line of a member of a consumer or share group with these settings, which are in the file
         `path`.
 
-        The member prints events on standard output (docs/clients.md; `answered` for a share group), and takes `stop` on
-        standard input. Raises `BadInput` if the library has no such members.
+        The member prints events on standard output: those of docs/clients.md, or those that
+        `group_ledgers.convert_shares` reads. It takes `stop` on standard input. Raises `BadInput` if the library has no
+        such members.
         """
 
     def member_config(
@@ -196,8 +199,9 @@ def hide(settings: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings that every client has. `client`: its id. `case_dir`: the run directory. `places`: the partitions that
-    it writes or reads. `config` is passed to the library unchanged.
+    """Settings that every client has. `client`: its id. `case_dir`: the folder that has its ledger and journal, which
+    is the run directory or `second-read` in it. `places`: the partitions that it writes or reads. `config` is passed to
+    the library unchanged.
 
     `library`, `library_version`: name and version of the client library.
     """
@@ -224,8 +228,9 @@ class ClientSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a settings file, and add the hidden settings (from the descriptor in `HIDDEN_FD`) to the library's
-        settings. Raises OSError; ValueError, KeyError or TypeError for a file of another form."""
+        """Read a settings file. Hidden settings (from the descriptor in `HIDDEN_FD`, if that is set) are added to
+        `config` and `output_config`, except to an empty one. Raises OSError; ValueError, KeyError or TypeError for a
+        file of another form."""
         raw = json.loads(path.read_text(encoding="utf-8"))
         places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
         own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
@@ -304,7 +309,7 @@ class ReaderSettings(ClientSettings):
     """Offset before which the final reader stops, for each of `places`; None for a live reader."""
     tells: bool = False
     idle_s: float = 0.0
-    """The final reader gives up if its position moves in no unfinished partition for this many seconds."""
+    """The final reader gives up if none of its positions moves for this many seconds."""
     share: int = 0
     shares: int = 1
     process: str = ""
@@ -369,3 +374,4 @@ class MemberSettings(GroupSettings):
     reset: str
     """Where the member goes on if its position is not in the log: earliest, latest, or error (the member fails)."""
     batch: int
+    """Greatest number of records that one poll of the member returns."""

@@ -1,8 +1,8 @@
 """Turns the journals of clients into parts of their ledgers, in the harness.
 
-While a client that writes only a journal runs (Java clients, programs of the user), a thread turns its full chunks into
-parts once all their rows are whole. When it has closed, the rest follows, and `_END`. After a kill the rest is salvaged
-without `_END`, as for every client.
+Java clients and programs of the user write only a journal. While such a client runs, a thread turns its full chunks
+into parts once all their rows are whole. When the client has closed, the rest follows, and `_END`. After a kill the
+rest is salvaged without `_END`, as for every client.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def salvage(run: CaseDir, client: str | None = None) -> tuple[list[Path], list[s
     """Turn the journals that clients left into parts of their ledgers. `client`: the only client whose journal is
     turned; None: all clients. These clients must not run any more.
 
-    Return the parts that were written, and a text for each file that could not be read: the file stays where it is. The
-    call can be repeated, also after its process was killed: a part has the number of its chunk, so none is written
-    twice. Raises OSError if a part cannot be written.
+    Return the parts that were written, and a text for each file that could not be read: the file stays where it is.
+    Unfinished parts in these clients' ledgers are removed. The call can be repeated, also after its process was killed:
+    a part has the number of its chunk, so none is written twice. Raises OSError if a part cannot be written.
     """
     from ackproof.rundir.ledger import remove_unfinished
 

@@ -248,7 +248,7 @@ def _read_again(
     tag: RunTag,
     stop: Event | None,
 ) -> dict[TopicPartition, int]:
-    """Let a second reader read each partition of which the first one got fewer records than there are offsets.
+    """Let a second reader read each partition that the first one read to its end, but with fewer records than offsets.
 
     A reader that is served less than the logs hold cannot tell its own error from the broker's; two can. Return the
     number of records that the second one read, without partitions that it did not read to the end. With transactions,

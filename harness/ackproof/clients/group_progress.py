@@ -36,8 +36,8 @@ class _Progress:
     """Base of `GroupProgress` and `ShareProgress`: how far a group has got while the run waits for it to finish its
     input.
 
-    Times are seconds on a monotonic clock. `moved_s`: last progress. `over_s`: end of the wait, -1 before. `hidden`:
-    library settings with secrets.
+    Times are seconds on a monotonic clock. `began_s`: begin of the wait. `moved_s`: last progress. `over_s`: end of the
+    wait, -1 before. `hidden`: library settings with secrets.
     """
 
     cluster: Cluster
@@ -69,7 +69,9 @@ class _Progress:
 class GroupProgress(_Progress):
     """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
     grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the last answer.
-    `caught_up`: True if the group had then no record left to commit past."""
+    `caught_up`: True if the group had then no record left to commit past.
+
+    The constructor waits at most `_GOAL_S` seconds for each input topic to come to rest."""
 
     caught_up: bool = False
     offsets: dict[TopicPartition, int] = field(default_factory=dict)

@@ -117,7 +117,8 @@ class Groups(Instances):
             self._note_ends()
 
     def start_member(self, group: str) -> str:
-        """Start one more member of a group, and return its id. Raises KeyError for an unknown group."""
+        """Start one more member of a group, and return its id. Raises KeyError for an unknown group, `BadInput` for a
+        program that cannot be started."""
         with self._lock:
             return self._start(group).id
 
@@ -130,7 +131,8 @@ class Groups(Instances):
         return self._members[client_id].settings.group
 
     def tell(self, client_id: str, line: str) -> None:
-        """Write a command line to a member's standard input. Raises OSError if the member has ended."""
+        """Write a line with a command, such as `record_time 0.5`, to a member's standard input. Raises OSError if the
+        member has ended."""
         os.write(self.find(client_id).control, f"{line}\n".encode())
 
     def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
@@ -249,7 +251,7 @@ class Groups(Instances):
                 self._timeline.add(what, client=one.id)
 
     def kill(self, client_id: str) -> None:
-        """Send SIGKILL to a member and to the processes that it started."""
+        """Send SIGKILL to a member and to the processes that it started. Note its end in the timeline."""
         with self._lock:
             super().kill(client_id)
             self._note_ends()
@@ -351,8 +353,8 @@ class Groups(Instances):
         return any(self.group_of(name) == group for name in self.running())
 
     def stop(self) -> None:
-        """Ask all members to leave their groups and to close, and wait for their end. Members that do not end get
-        SIGKILL."""
+        """Ask all members to leave their groups and to close, and wait for their end. Members that still run after 25 s
+        and the time of the longest batch get SIGKILL."""
         self.stop_all(_STOP_S + max(one.batch * one.record_time for one in self._specs.values()))
         self._end()
 

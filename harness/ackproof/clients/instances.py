@@ -1,5 +1,5 @@
-"""Processes of a run: how they are started, and those that print events (docs/clients.md), which are instances of a
-service and members of consumer groups."""
+"""How processes of a run are started (`start_process`), and the processes of a service and of groups (`Instances`).
+These print events (docs/clients.md), except instances of a service of level 0."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Instance:
     tells: bool
     asked: bool = False
     killed: bool = False
-    """True once a fault killed the process."""
+    """True once the harness killed the process, for a fault or because the run failed."""
     successor: str | None = None
 
     def stop(self) -> None:
@@ -128,8 +128,8 @@ class Instance:
 
     @property
     def commit_in_flight_s(self) -> float:
-        """Seconds since the process printed that it commits, if it printed nothing since (the call has not returned);
-        else 0."""
+        """Seconds since the process printed the event `commit`, if this is its last line, so that the call has not
+        returned; else 0."""
         path = self.folder / LINES
         last = path.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
         with suppress(ValueError):  # a program may print anything
@@ -236,11 +236,12 @@ class Instances:
         }
 
     def members(self, client_id: str) -> list[ClientProcess]:
-        """Return all living processes of this id: a program may have started others."""
+        """Return the living processes of this id: the process that was started, and those that it started."""
         return find_client(self._tag.run_id, client_id)
 
     def kill(self, client_id: str) -> None:
-        """Send SIGKILL to a process and to the processes that it started."""
+        """Send SIGKILL to a process and to the processes that it started, and wait until they have ended. Raises
+        `WaitTimeout` if the process itself is not gone in 10 s."""
         instance = self.find(client_id)
         instance.killed = True
         end_all(find_members(self._tag.run_id, client_id))

@@ -140,7 +140,7 @@ class Journal:
     `conversion`).
 
     `rows`: rows of a chunk, a power of two, else ValueError. `chunks`: the chunks that were not removed yet, by index.
-    `current`: the chunk that takes the next rows.
+    `current`: the chunk that takes the next rows; there is none before the first `extend`.
     """
 
     current: Chunk
@@ -251,7 +251,7 @@ class Converter:
                 for chunk in due[: max(0, len(due) - self._later)]:
                     self._convert(chunk)
                     self._memory.give_back()
-        except Exception as error:  # noqa: BLE001 - handed to the main thread, which ends the client with it
+        except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
             self.error = error
 
     def _convert(self, chunk: Chunk) -> None:
@@ -269,9 +269,9 @@ def produced_rows(
     """Return the ledger rows of a chunk: one for each attempt that was sent.
 
     `first_seq`: seq of the first row of `matrix`, which has the columns SENT, DONE, OFFSET, RESULT. An attempt without
-    a delivery report is indeterminate, with done_ns -1 and offset -1. `starts`: first seq of each transaction, in
-    order, from which the rows get their transaction numbers; None without transactions. An attempt before the first
-    transaction gets number -1.
+    a delivery report is indeterminate, with done_ns -1. Only acknowledged attempts have an offset; the others have -1.
+    `starts`: first seq of each transaction, in order, from which the rows get their transaction numbers; None without
+    transactions. An attempt before the first transaction gets number -1.
     """
     from ackproof.rundir.ledger import ProducedRows
 
@@ -300,7 +300,7 @@ def produced_rows(
 
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
     """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT, DONE,
-    OFFSET, RESULT). Raises `TornJournal` if the file cannot be read as a chunk."""
+    OFFSET, RESULT). Raises `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
     count, rows = _read_rows(path, index, _MAGIC, np.dtype((np.int64, WORDS)))
     return index * count, rows
 
@@ -374,7 +374,7 @@ def write_transaction_table(run: CaseDir, settings: ProducerSettings) -> list[in
 
 def read_transactions(path: Path, producer: int) -> list[TxnRow]:
     """Return the transactions of a producer's `transactions.log`, in order; [] for a missing file. A torn last line is
-    left out."""
+    left out. A transaction without an end has the outcome UNKNOWN if its commit was requested, else ABORTED."""
     from ackproof.rundir.ledger import TxnRow
 
     if not path.exists():

@@ -87,7 +87,7 @@ class RowBuffer:
 
 
 class PartWriter:
-    """Thread that writes buffers as ledger parts. `put` blocks while a few buffers wait. `folder`: the client's folder
+    """Thread that writes buffers as ledger parts. `put` blocks while four buffers wait. `folder`: the client's folder
     in the ledger. `origins`: topic names; the column `origin` holds indices into it."""
 
     def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:

@@ -51,7 +51,7 @@ def common_fields(
     config: dict[str, ConfigValue],
 ) -> dict[str, Any]:
     """Return the fields that all clients have, for the constructor of their settings. `name`: the client's id. `kafka`:
-    the cluster's build; Java clients without a named release use its release."""
+    the cluster's build, which decides the release of Java clients if `choice` names none."""
     library = client_adapter(choice.library).installed_library(choice.release_for(kafka))
     return {
         "client": name,
@@ -72,9 +72,9 @@ class SettingsMaker:
     may set.
 
     `places`: all partitions; `written`: partitions that producers write to. `seed`: decides at which partition
-    producers begin. `kafka`: the cluster's build; Java clients without a named release use its release. `readers_tell`:
-    readers report from which brokers they fetch. `on_demand`: producers send only on request, until they are freed.
-    `rotation`: sizes of ledger parts.
+    producers begin. `kafka`: the cluster's build, which decides the release of Java clients if the experiment names
+    none. `readers_tell`: readers report from which brokers they fetch. `on_demand`: producers send only on request,
+    until they are freed. `rotation`: sizes of ledger parts.
     """
 
     spec: WorkloadSpec

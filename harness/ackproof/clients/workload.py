@@ -48,7 +48,8 @@ class Workload:
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` decides at which
     partition producers begin. `hidden`: library settings with secrets, which no file may hold. `readers_tell`: readers
     report from which brokers they fetch. `on_demand`: producers send one record for each partition, then one for each
-    `ask_for_record`, until `free`. `kafka`: the cluster's build; Java clients without a named release use its release.
+    `ask_for_record`, until `free`. `kafka`: the cluster's build, which decides the release of Java clients if the
+    experiment names none. `rotation`: sizes of ledger parts.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Workload:
         }
 
     def members(self, client_id: str) -> list[ClientProcess]:
-        """Return all living processes of a client; a program of the user may have started others."""
+        """Return the living processes of a client: its own, and those that a user's program started; [] if none."""
         return find_client(self.tag.run_id, client_id)
 
     def signal(self, client_id: str, number: int) -> None:
@@ -201,12 +202,11 @@ class Workload:
         signal_all(find_members(self.tag.run_id, client_id), number)
 
     def replace(self, client_id: str) -> str:
-        """Start a client in place of one that has ended. Return the id of the new client."""
+        """Start a client in place of one that has ended, also if that was replaced before. Return its id."""
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start one more client of this `kind` ("producer" or "reader"), which replaces `after` if given. Return its
-        id."""
+        """Start another client of a kind ("producer" or "reader"), in place of `after` if given. Return its id."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
@@ -267,7 +267,7 @@ class Workload:
         return self.written if kind == "producer" else self.places
 
     def end_of(self, client_id: str) -> tuple[int, int]:
-        """Return a client's start (CLOCK_MONOTONIC ns) and exit status. The status is 0, too, while the client runs."""
+        """Return a client's start (CLOCK_MONOTONIC ns) and exit status; the status is 0 while the client runs."""
         handle = self._by_id[client_id]
         return handle.started_ns, handle.status or 0
 
@@ -344,8 +344,9 @@ class Workload:
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
-        """Note the end of a client, if it has ended. Unless the load stops or it was fenced, replace a producer that
-        a fatal error of its library ended (`EXIT_RESET`), up to 100 times in a run. The caller holds the lock."""
+        """Note the end of a client, if it has ended. Unless the load stops or it was fenced, replace a producer that a
+        fatal error of its library ended (`EXIT_RESET`). After 100 of these in a run, the next counts as a death. The
+        caller holds the lock."""
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return

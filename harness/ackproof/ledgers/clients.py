@@ -39,8 +39,8 @@ class ListedClient:
 
 
 def read_clients(path: Path) -> tuple[list[ListedClient], list[str]]:
-    """Return the producers and readers of `case.json`, and the reasons why the file or single entries cannot
-    be understood. Never raises."""
+    """Return the producers and readers of `case.json`, without group members, and the reasons why the file or single
+    entries cannot be understood. Raises nothing."""
     clients: list[ListedClient] = []
     try:
         document: JsonValue = json.loads(path.read_bytes())

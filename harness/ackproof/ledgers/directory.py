@@ -74,7 +74,7 @@ class RowGroup:
     partition: int | None
     phase: int | None
     transactional: bool = True
-    """True if some of its rows may belong to a transaction (produced ledger only)."""
+    """True if some of its rows may belong to a transaction; always True in the consumed ledger."""
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
 
 

@@ -138,7 +138,7 @@ def empty_rows(schema: Schema) -> Rows:
 
 def concat_rows(pieces: Iterable[Rows], schema: Schema) -> Rows:
     """Return the rows of all pieces one after the other; a table of length 0 if there are none. `schema`: the columns
-    of the result, which every piece must have."""
+    of the result, which every piece must have. If only one piece has rows, it is returned with all its columns."""
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
         return empty_rows(schema)

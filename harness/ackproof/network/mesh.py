@@ -28,7 +28,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Effect: existing connections are closed, and new connections are refused."""
+    """Effect: existing connections are closed (by packet rules: at their next packet), and new ones are refused."""
 
     def __str__(self) -> str:
         return "cut"
@@ -44,7 +44,7 @@ class BlackHole:
 
 @dataclass(frozen=True)
 class Reset:
-    """Effect: a connection is reset as soon as it carries data."""
+    """Effect: a connection is reset as soon as it carries data. A proxy closes the existing connections at once."""
 
     def __str__(self) -> str:
         return "reset"
@@ -52,7 +52,8 @@ class Reset:
 
 @dataclass(frozen=True)
 class Throttle:
-    """Effect: each connection carries at most `rate` bytes per second in each direction."""
+    """Effect: each connection carries at most `rate` bytes per second in each direction. The rate is rounded down to a
+    multiple of 1000, at least 1000."""
 
     rate: int
 
@@ -62,7 +63,8 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Delay:
-    """Effect: all data arrives `latency` seconds later, plus or minus `jitter` seconds, in each direction."""
+    """Effect: all data arrives `latency` seconds later, plus or minus at most `jitter` seconds, in each direction. Both
+    are rounded to whole ms."""
 
     latency: float
     jitter: float = 0.0
@@ -73,7 +75,8 @@ class Delay:
 
 @dataclass(frozen=True)
 class Loss:
-    """Effect: the share `share` of the packets (0 … 1) is lost, at random, in each direction."""
+    """Effect: the share `share` of the packets (0 … 1) is lost, at random, in each direction. It is rounded to a
+    multiple of 0.001, at least 0.001."""
 
     share: float
 

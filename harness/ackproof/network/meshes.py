@@ -301,7 +301,8 @@ class KernelMesh(ProxyMesh):
             super().end()
 
     def renew(self, node: int) -> None:
-        """Add the packet rules in force again for a restarted node, whose new namespace has none."""
+        """Add the packet rules in force again for a restarted node, whose new namespace has none. Raises `LinkError` if
+        that fails."""
         with self._lock:
             for (owner, link), effect in self._laid.items():
                 if link.source == node and self._by_packets(link, effect):

@@ -47,8 +47,9 @@ class Access:
     """Parameters for connecting to a cluster. `opener(address, seconds)` returns a connected, blocking socket, or
     raises OSError.
 
-    `connect_s`: longest wait in seconds for a new connection. `describes_partitions`: True if brokers support
-    DescribeTopicPartitions; otherwise Metadata requests are sent, whose responses lack eligible leader replicas (ELR).
+    `connect_s`: longest wait in seconds for a new connection of the watcher (`observe.watcher`).
+    `describes_partitions`: True if brokers support DescribeTopicPartitions; otherwise Metadata requests are sent, whose
+    responses lack eligible leader replicas (ELR).
     """
 
     opener: Opener = plain

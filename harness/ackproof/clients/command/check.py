@@ -109,8 +109,8 @@ class Truth:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a check of a user's program. `level`: highest level of which the program printed all events
-    (docs/clients.md).
+    """Result of a check of a user's program. `level`: highest level of a service (docs/clients.md) of which the program
+    printed all events; 0 for none.
 
     `counts`: number of printed events by name. `breaches`: each with the id of its instance ('' for both).
     """
@@ -265,8 +265,8 @@ def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Ite
 
 
 def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaBuild) -> Report:
-    """Run two instances of a program in this role on a cluster of one broker, with its files in `folder`. Return what
-    `examine` found. Raises `AckproofError` if the cluster or an instance cannot be run."""
+    """Run two instances of a program in this role on a cluster of one broker, with all files of the run in `folder`.
+    Return what `examine` found. Raises `AckproofError` if the cluster or an instance cannot be run."""
     run, run_id = CaseDir(folder), secrets.token_hex(8)
     tag = RunTag(run_id, folder, folder)
     topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)
@@ -330,8 +330,8 @@ def _run(
 
 
 def _work(load: Workload, service: Service | None, role: Role) -> None:
-    """Wait until the program prints events. Then load it for `_LOAD_S`, kill the second instance, and load it as long
-    again."""
+    """Wait until the program is at work, at most `_BEGIN_S`. Then load it for `_LOAD_S`, kill the second instance, and
+    load it as long again. Raises `ClientDied` if a producer or reader ends by itself."""
 
     def await_s(seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -24,8 +24,8 @@ def excerpt(raw: bytes) -> str:
 
 
 def read_number(data: Fields, name: str, default: int | None = None) -> int:
-    """Return the whole number in field `name`; `default` if the field is missing. Raises `WrongField` for any other
-    value, a number below -1, and a missing field without default."""
+    """Return the whole number in field `name`; `default` if the field is missing or null. Raises `WrongField` for any
+    other value, a number below -1 or from 2⁶³ on, and a missing field without default."""
     value = data.get(name)
     if value is None and default is not None:
         return default
@@ -35,8 +35,8 @@ def read_number(data: Fields, name: str, default: int | None = None) -> int:
 
 
 def read_text(data: Fields, name: str, default: str | None = None) -> str:
-    """Return the text in field `name`; `default` if the field is missing. Raises `WrongField` for another type, and for
-    a missing field without default."""
+    """Return the text in field `name`; `default` if the field is missing or null. Raises `WrongField` for another type,
+    and for a missing field without default."""
     value = data.get(name)
     if value is None and default is not None:
         return default

@@ -149,8 +149,8 @@ def write_output(path: Path, rows: Sequence[OutputRow]) -> None:
 def ask_sink(command: Sequence[str]) -> list[OutputRow]:
     """Run a command of the user that prints one record identity a line, and return a row per line that is not blank.
 
-    A row is (producer, seq, -1, line number from 0); producer and seq are -1 if they cannot be read. Raises `BadInput`
-    if the command fails.
+    A row is (producer, seq, -1, its own number from 0); producer and seq are -1 if they cannot be read. Raises
+    `BadInput` if the command cannot be started, fails, or runs longer than 120 s.
     """
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_SINK_S, check=False)

@@ -267,7 +267,7 @@ def _milliseconds(seconds: float) -> int:
 
 def known_wait(settings: GroupSettings, silent_s: float) -> str:
     """Return the known bug that explains why a member waits for the answer to a commit: librdkafka's issue 5456, which
-    concerns transactions; '' if it does not."""
+    concerns transactions. '' for a member without transactions, and for one that printed something in the last 20 s."""
     transacts = isinstance(settings, MemberSettings) and settings.commit == "transaction"
     if not transacts or silent_s < 2 * TRANSACTION_CALL_S:
         return ""

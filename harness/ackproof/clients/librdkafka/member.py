@@ -94,7 +94,7 @@ class MemberProcess:
                 self._take(records)
             elif self.settings.commit == "after":
                 self._commit_processed()  # what was refused while the group rebalanced
-            self.group.resume()  # a reset comes after the records that were handed over before it
+            self.group.resume()  # a reset comes after the records that were delivered before it
             self._commit_in_time()
         self._commit_processed()
         self.lines.add("stopping")
@@ -156,7 +156,7 @@ class MemberProcess:
 
     def _process(self, records: Sequence[Message]) -> None:
         """Process records: print each as processed or, with an output, copy it there. A copy is processed once its
-        broker has acknowledged it."""
+        broker has acknowledged it. Raises `MemberFailed` if a copy was not acknowledged."""
         for record in records:
             self._work()
             if self.producer is None:

@@ -179,7 +179,8 @@ class Membership:
         return dict.fromkeys(places, OFFSET_STORED)
 
     def _assign(self, places: Iterable[Place]) -> None:
-        """Assign partitions at their positions. Where there is none yet, the library looks for a committed offset, and
+        """Assign partitions at their positions: with a cooperative protocol in addition to those assigned, else in
+        place of all of them. Where a position is negative (`positions`), the library looks for a committed offset, and
         reports an error if it finds none."""
         at = {place: self.positions[place] for place in places}
         parts = [
@@ -252,7 +253,8 @@ class Membership:
             self._assign(self.positions)
 
     def seek(self, place: Place, offset: int) -> None:
-        """Move the position of a partition to this offset. Does nothing if the partition is not assigned any more."""
+        """Move the position of a partition to this offset. Does nothing if the partition is not assigned any more. If
+        the library refuses, the position stays and the error goes to standard error."""
         if place in self.positions:
             try:
                 self.client.seek(ClientPartition(*place, offset))

@@ -63,7 +63,8 @@ def identities(messages: Sequence[Message], decode: BulkDecoder) -> dict[str, Co
     intact.
 
     The payload of a record is its value; that of a tombstone is the header `HEADER`. A record without a payload of this
-    run gets producer -1 and seq -1. `origin`: index in `decode.origins`. `decode` decodes many payloads at once.
+    run gets producer -1 and seq -1. `intact` is True for each payload whose checksum holds, also of another run.
+    `origin`: index in `decode.origins`. `decode` decodes many payloads at once.
     """
     decoded = decode(list(map(Message.value, messages)))
     if (decoded.producer < 0).any():

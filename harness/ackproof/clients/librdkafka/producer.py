@@ -31,8 +31,8 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
 
 _BLOCK: Final = 512
-"""Number of records that are sent at full speed between two calls that serve delivery reports; they take half a
-millisecond."""
+"""Greatest number of records sent at full speed between two calls that serve delivery reports: half a millisecond's
+worth."""
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
@@ -255,7 +255,8 @@ class ProducerProcess:
 
     def _flush(self) -> None:
         """Wait for the last delivery reports, at most the delivery time-out and 1 s, after a fatal error not at all.
-        Records without a report are then purged, and their outcome stays open."""
+        Records without a report are then purged, and their outcome stays open. Then wait for statistics that decide
+        outcomes, at most `_DECIDE_S`."""
         bound_s = 0 if self.reports.fatal else delivery_timeout_s(self.settings.config) + 1
         deadline = time.monotonic() + bound_s
         while len(self.client) and time.monotonic() < deadline:
@@ -268,8 +269,8 @@ class ProducerProcess:
             self._serve(_IDLE_S)
 
     def _await_brokers(self) -> None:
-        """Wait, if acks=0, until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S` s. Write
-        the number of unread bytes, if any, as event `unread`."""
+        """With acks=0, wait until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S` s. Write
+        the number of unread bytes, if any, as event `unread`. Does nothing after a fatal error."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()

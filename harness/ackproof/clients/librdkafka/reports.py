@@ -245,8 +245,8 @@ class DeliveryReports:
         return len(self._undecided)
 
     def on_statistics(self, statistics: str) -> None:
-        """Decide the outcome of undecided attempts that were reported before librdkafka emitted these
-        statistics (JSON).
+        """Decide the outcome of undecided attempts that were reported before librdkafka emitted these statistics
+        (JSON). An attempt failed if its partition kept its leader epoch; else it stays indeterminate.
         """
         at_ns = self._epochs.add(statistics)
         waiting = []

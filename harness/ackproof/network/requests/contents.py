@@ -328,6 +328,7 @@ _LAYOUTS: Final[Mapping[str, tuple[range, int, Callable[[int], bytes]]]] = Mappi
 """Layout of an API's responses: versions, the first version with tagged fields, and the bytes after the error in a
 version, without the last tagged fields."""
 ANSWERABLE: Final = tuple(_LAYOUTS)
+"""APIs whose responses have an error at the top level that this module writes itself, in the versions of `_LAYOUTS`."""
 
 
 def _error_offset(api: str, version: int) -> int | None:

@@ -96,7 +96,7 @@ class RequestLinks:
 
         The control request is of another API, or names the partition `asking.elsewhere` if that is given. Both go to
         the address at which the source looks for the target (hosts file; for clients the advertised listener). Raises
-        `LinkError` if that address is missing, or if the target has no process.
+        `LinkError` if that address is missing, no route carries the API, or the target has no process.
         """
         pid = self._sight.pid(link.target)
         if pid is None:
@@ -194,7 +194,8 @@ class RequestProxy(LinkServer):
         self._over = threading.Event()
         self._ends = threading.Lock()
         self.died = ""
-        """Reason why the first proxy ended by itself. Another replaced it, with all routes and without rules."""
+        """Reason why the first proxy ended by itself, '' before. After `keep` another replaces it, with all routes and
+        without rules."""
 
     def keep(self, on_death: Callable[[str], None]) -> None:
         """Start another proxy whenever one ends by itself, and pass the reason to `on_death`, on another thread. Stops

@@ -30,9 +30,9 @@ class RuleKind(StrEnum):
     CLOSE = "close"
     """The frame is dropped, and the connection is closed."""
     REPEAT = "repeat"
-    """The frame is passed on twice."""
+    """The request is passed on twice, the second time after `Rule.delay`. The client gets only the first response."""
     ANSWER = "answer"
-    """The proxy answers the request with an error, or puts an error into the response."""
+    """The proxy answers the request itself, with an error, and drops it; or it puts an error into the response."""
 
 
 class DelayDistribution(StrEnum):
@@ -57,13 +57,15 @@ class FrameSide(StrEnum):
 class Rule:
     """Rule of the request proxy for frames of one API (its key, or `EVERY_API`) on some routes (`ways`: their names).
 
-    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times`. Matching
-    frames belong to requests of `client`, by its client id ('': every client), that name one of `places` (empty: all;
-    partition -1: any of the topic). `delay`: seconds by which a frame or its repetition is delayed. `jitter` (seconds),
-    `spread`: random distribution of a frame's delay; a repetition has none. `seed`: seed of the random choices.
+    The rule takes every Nth matching frame (`every`), draws a `share` of these, and hits at most `times` (None: no
+    limit). A matching frame belongs to a request of the client with the id `client` ('': of any client). The request
+    names one of `places` (empty: any; partition -1: any of the topic). `delay`: seconds by which a frame or its
+    repetition is delayed. `jitter` (seconds), `spread`: random distribution of a frame's delay; a repetition has none.
+    `seed`: seed of the random choices.
 
-    Of rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more.
-    `overtaken`: True if later frames of the connection pass a held request, False if they wait too.
+    Of rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more (None:
+    there is no such limit). `overtaken`: True if later frames of the connection pass a held request, False if they wait
+    too.
 
     `code`: Kafka's error code in the answer of a rule that answers.
     """
@@ -110,7 +112,8 @@ def _list(value: object) -> Sequence[object]:
 @dataclass
 class RuleCounts:
     """Numbers of frames that a rule has matched, hit, and holds at the moment. `full`: True once `until_held` frames
-    were held and released. `trouble`: first error in reading a frame or acting on it. Probes are not counted."""
+    were held and released. `trouble`: first error in reading a frame or acting on it, '' for none. Probes are not
+    counted."""
 
     matched: int = 0
     """Frames on the rule's routes that fit its direction, API, client id and partitions."""
