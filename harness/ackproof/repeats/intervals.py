@@ -24,9 +24,8 @@ CONFIDENCE: Final = 0.95
 class Estimate:
     """A statistic of some repeats (`seen`), and its confidence interval `low` … `high`.
 
-    The interval is for the statistic of all possible repeats. An end that these repeats do not bound is infinite, with
-    one exception, as no quantity is below 0. The lower end of a ratio is 0, and so is that of one case if all its
-    values have lower bounds.
+    The interval is for the statistic of all possible repeats. An end that these repeats do not bound is infinite. But a
+    lower end is then 0 for a ratio, and for one case if all its values have lower bounds: no quantity is below 0.
     """
 
     seen: Value

@@ -303,7 +303,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove everything in a folder except mounted file systems and what is in them. Raises `AckproofError` if
+    """Remove everything in a folder except its subfolders at which a file system is mounted. Raises `AckproofError` if
     something cannot be removed."""
     try:
         for path in folder.iterdir():

@@ -149,8 +149,9 @@ def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
-    """Return True if the link's source ever connects to its target. Controllers that are not brokers open no
-    connections to brokers."""
+    """Return True if a fault can concern this link: its source connects to its target. Clients connect to brokers only,
+    and controllers that are not brokers to controllers only. Links from ZooKeeper servers, also to one another, count
+    as missing, because they cannot be broken. So does a link from a node to itself."""
     source, target = link
     brokers, controllers = spec.broker_ids, spec.controller_ids
     if source == target:

@@ -322,7 +322,7 @@ class _Recreation(Injection[Recreate]):
 
     def heal(self) -> str:
         """Create the topic again, as the experiment describes it; return what was done, in words. Raises
-        `FaultNotConfirmed` if it is not there in time."""
+        `FaultNotConfirmed` if it is not there in time, `BadInput` if it exists already."""
         if not self._deleted:
             return "nothing to undo"
         try:

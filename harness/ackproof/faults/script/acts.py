@@ -38,7 +38,8 @@ class ScriptActions:
 
     def take(self, step: StepSpec) -> str:
         """Run a step and wait until its effect is observed; return in words what was done, '' for a step that only
-        waits. Raises `FaultNotConfirmed` if it is not observed in time, another `AckproofError` if the step fails."""
+        waits. Raises `FaultNotConfirmed` if it is not observed in time, another `AckproofError` if the step fails,
+        `NotDecoded` or OSError if the controller's log or a broker's log cannot be read."""
         by_name: dict[str, Callable[[StepSpec], str]] = {
             "send": self._send,
             "resend": self._resend,
