@@ -30,8 +30,8 @@ BACK_WITHIN_S: Final = 60.0
 
 
 class Processes(Protocol):
-    """Processes that a run starts: its clients, or the instances of its service. For an unknown id `members`
-    returns none and `signal` does nothing; other methods raise KeyError."""
+    """Processes that a run starts: its producers and readers, its group members, or the instances of its service. For
+    an unknown id `members` returns none and `signal` does nothing; other methods raise KeyError."""
 
     def running(self) -> Mapping[str, ClientProcess]:
         """Return the running processes by id, in the order of their start."""

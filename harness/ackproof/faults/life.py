@@ -341,7 +341,7 @@ def _ends_by_itself(fault: FaultSpec) -> bool:
 
 
 def awaits_a_count(lives: Lives) -> bool:
-    """Return True if a fault waits for a number of records that only further load can reach (`awaited`)."""
+    """Return True if a fault waits for a number of records that only more load can reach (`StateTrigger.awaited`)."""
     return any(
         life.stage is Stage.WAITING
         and isinstance(life.fault.trigger, StateTrigger)

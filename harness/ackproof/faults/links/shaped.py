@@ -194,7 +194,7 @@ class DropLargeFault(NamedLinkFault):
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why the loss of large packets cannot be observed while `first` is in force; '' if it can.
+        """Return why the loss of large packets cannot be observed while `first` is in force; '' if that is not certain.
 
         One reason is that `first` already loses the large packets of all these links; others hold for every fault of
         links.

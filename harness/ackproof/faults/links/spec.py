@@ -57,7 +57,7 @@ class LinkFault(FaultSpec):
     NEEDS = LINKS
 
     EFFECT: ClassVar[Effect]
-    """What the fault imposes on each of its links, of a kind whose effect does not depend on its fields."""
+    """What a fault of this kind imposes on each of its links; not set if that depends on the fault's fields."""
 
     def effect(self) -> Effect:
         """Return what the fault imposes on each of its links: a cut, a delay, a loss, …"""
@@ -73,7 +73,7 @@ class LinkFault(FaultSpec):
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
         """Return the links that exist, sorted. `holders`: ids of the nodes that hold each role of the fault. Raises
-        `FaultNotConfirmed` if no link exists, or if a node is in two groups of a split."""
+        `FaultNotConfirmed` if no link exists, or if a node is in two groups of a split or bridge."""
         return existing_links(self, self.links(holders, spec), spec)
 
     @property
@@ -106,7 +106,7 @@ class LinkFault(FaultSpec):
         """Return the links of the fault if its fields alone determine the nodes, as `broker(1)` does; () if they do
         not, as `leader(orders/0)`.
 
-        Raises `FaultNotConfirmed` if none of these links exists, or if a node is in two groups of a split.
+        Raises `FaultNotConfirmed` if none of these links exists, or if a node is in two groups of a split or bridge.
         """
         cluster = spec.cluster
         held = {role: role.reach(cluster.members) for role in self.targets}
@@ -135,7 +135,7 @@ class LinkFault(FaultSpec):
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Return True if the observation `now`, compared with the observation `before` the fault, shows none of its
-        effect any more."""
+        effect any more. Here: the link is passing now."""
         return now.passes
 
 
