@@ -211,7 +211,7 @@ class ClientInjection(Injection[ClientT]):
         self.hit: list[ClientProcess] = []
         """The clients that the fault has killed, paused, fenced or slowed down so far."""
         self.members: list[ClientProcess] = []
-        """The processes for which `await_all` waits: those in `hit`, and those that killed or paused clients started."""
+        """Processes for which `await_all` waits: those in `hit`, and those that killed or paused clients started."""
 
     @property
     def processes(self) -> Processes:

@@ -178,8 +178,8 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
 
 
 def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
-    """Return the partition's state as soon as a broker shows it. Raises `FaultNotConfirmed` if none does within
-    `SEEN_WITHIN_S` seconds."""
+    """Return the partition's state as soon as a broker, or ZooKeeper, shows it. Raises `FaultNotConfirmed` if none does
+    within `SEEN_WITHIN_S` seconds."""
     return wait_for(
         context,
         lambda: context.cluster.topic_state([place.topic]).get(place),
