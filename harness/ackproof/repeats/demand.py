@@ -197,8 +197,9 @@ _FOUR_DIGITS: Final = 1000
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
-    """Return a value in words; as a range if it is not exact. `unit`: unit of the quantity. `how`: set if the value is
-    a difference or ratio of the quantity; None: it is the quantity itself."""
+    """Return a value in words: as a range if it is not exact, as `never in TIME` if its event did not happen. `unit`:
+    unit of the quantity. `how`: set if the value is a difference or ratio of the quantity; None: it is the quantity
+    itself."""
     return value.text(unit) if value.never else span_text(value.low, value.high, unit, how)
 
 

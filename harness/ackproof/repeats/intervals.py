@@ -109,8 +109,8 @@ class Moments:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors. `freedom`:
-    degrees of freedom."""
+    """Return the two-sided quantile of Student's t: the greatest error of a mean at this confidence (0 … 1), in
+    standard errors. `freedom`: degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))

@@ -285,8 +285,8 @@ def _count_contents(folders: Iterable[Path]) -> _FolderContents:
 
 def copy_folder(source: Path, target: Path) -> None:
     """Copy everything below a folder to `target`: folders with their owners, files also with modes and times.
-    Files of a running broker that vanish during the copy are skipped. Raises `AckproofError` if a file cannot be
-    copied."""
+    Files of a running broker that vanish during the copy are skipped. Files that only `target` has stay there. Raises
+    `AckproofError` if a file cannot be copied."""
     try:
         for path in sorted(source.rglob("*")):
             copy = target / path.relative_to(source)
