@@ -30,8 +30,8 @@ BACK_WITHIN_S: Final = 60.0
 
 
 class Processes(Protocol):
-    """Processes that a run starts: its clients, or the instances of its service. For an unknown id `members`
-    returns none and `signal` does nothing; other methods raise KeyError."""
+    """Processes that a run starts: its producers and readers, its group members, or the instances of its service. For
+    an unknown id `members` returns none and `signal` does nothing; other methods raise KeyError."""
 
     def running(self) -> Mapping[str, ClientProcess]:
         """Return the running processes by id, in the order of their start."""
@@ -115,7 +115,7 @@ class Holds:
 
     def take(self, node: int, fault: int, grip: Grip) -> None:
         """Claim the node for the fault with this number. `grip`: state in which the fault keeps the node (down,
-        stopped, …); replaces an earlier grip."""
+        stopped, …); replaces its earlier grip."""
         with self._lock:
             self._grips.setdefault(node, {})[fault] = grip
             self._note_change(node)
@@ -215,6 +215,6 @@ class FaultContext:
     tag: RunTag | None = None
     """Marks of the processes that a fault starts; it also names the folder for their output. None: commands fail."""
     timeline: Timeline | None = None
-    """Timeline for the progress of a fault of several steps. None: scripts fail."""
+    """Timeline for the progress of a fault of several steps. None: scripts and `reset_offsets` fail."""
     groups: Groups | None = None
     """Members of consumer groups and share groups; None if there are none."""

@@ -260,8 +260,9 @@ class StarveInjection(ProcessInjection[Starve]):
     """Stop and continue all target nodes periodically, on a thread. Healing ends the thread and leaves the nodes
     running.
 
-    Confirmed when samples of `LOOK_S` seconds show each node stopped for `MUCH` of the expected time. The healing is
-    confirmed when no sample shows a node stopped that no other fault holds."""
+    Confirmed when samples of `LOOK_S` seconds show each node stopped for at least the share `MUCH` of the expected
+    time. The healing is confirmed when no sample shows a node stopped that no other fault holds, and all nodes answer.
+    It raises `FaultNotConfirmed` if a node has another process and no other fault has held the node."""
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

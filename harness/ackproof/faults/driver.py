@@ -1,8 +1,9 @@
 """Driver of a case's faults on a real cluster, one thread each.
 
 If a fault has no effect or no target, or its trigger never fires, the timeline gets the event `fault-failed`, and the
-verdict is INCONCLUSIVE. For a fault that a storm drew it gets `fault-missed`, and the storm decides whether that
-matters. The run continues, and every fault is healed.
+verdict is INCONCLUSIVE. So it is if a fault does not last, or its healing is not confirmed. For a fault without effect
+that a storm drew, the event is `fault-missed`, and the storm decides whether that matters. The run continues, and every
+fault is healed.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ class FaultDriver:
 
     def forget(self, numbers: Collection[int]) -> None:
         """Drop those faults with these numbers that have not begun. The caller must know that the load ends before they
-        can begin: it is not checked. Raises KeyError for a number that no fault has, or that was dropped before."""
+        can begin: it is not checked. `numbers` must include each fault that comes `after` one of these. Raises KeyError
+        for a number that no fault has, or that was dropped before."""
         with self._later_lock:
             self._later = [number for number in self._later if number not in numbers]
             for number in sorted(numbers, reverse=True):  # a fault `after` another goes first
@@ -161,7 +163,7 @@ class FaultDriver:
 
     def no_more_states(self) -> None:
         """Give up `when:` triggers without `at_latest`, because the planned duration of the load is over.
-        Faults that wait for one then fail."""
+        Faults that wait for one then fail, as do those that come `after` them."""
         self._load = LoadPhase.ENDS
 
     def heal_all(self) -> None:

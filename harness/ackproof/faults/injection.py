@@ -48,11 +48,12 @@ class Aim:
 
 class Injection(ABC, Generic[SpecT]):
     """One fault on given nodes. A driver calls `inject`, `confirm`, `heal` and `confirm_healed` in this order. Each
-    step raises `FaultNotConfirmed` if it cannot be done, or has no evidence. Waits raise `Interrupted` if the run is
-    stopped.
+    step raises `FaultNotConfirmed` if it cannot be done, or has no evidence. It may also raise errors of what it uses,
+    such as `LinkError` or OSError. Waits raise `Interrupted` if the run is stopped.
 
     `inject` and `heal` return what they did, in words. `confirm` and `confirm_healed` return what an independent
-    witness saw. `heal` may be called after `inject` or `confirm` failed: it then repairs whatever is broken.
+    witness saw. `heal` and `confirm_healed` are also called after `inject` or `confirm` failed: `heal` then repairs
+    whatever is broken.
     """
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:

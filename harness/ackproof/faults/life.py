@@ -141,12 +141,9 @@ class Life:
         role: str | None = None,
         left_out: Sequence[str] | None = None,
     ) -> Step:
-        """Return the step for a fault whose trigger has fired. `trigger`: the trigger in words; `nodes`: nodes that the
-        fault hits.
-
-        `role`: its target in words (default: as the fault describes itself). `left_out`: kinds that a storm does not
-        draw.
-        """
+        """Return the step for a fault whose trigger has fired. `trigger`: the trigger in words. `nodes`: nodes that the
+        fault hits. `role`: its target in words (default: as the fault describes itself). `left_out`: kinds that a storm
+        does not draw."""
         said = FaultAsked(
             kind=self.fault.kind,
             done=self.fault.DONE,
@@ -191,7 +188,7 @@ class Life:
 
     def fail(self, reason: str, *, to_undo: bool = False) -> Step:
         """Return the step for a fault that did not begin, had no effect, or did not last. `to_undo`: its
-        effect must still be undone."""
+        effect must still be undone, so it keeps its stage."""
         said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
         life = replace(self, reason=self.reason or reason)
         return Step(life if to_undo else life._end_failed(), (said,))
@@ -344,7 +341,7 @@ def _ends_by_itself(fault: FaultSpec) -> bool:
 
 
 def awaits_a_count(lives: Lives) -> bool:
-    """Return True if a fault waits for a number of records that only further load can reach (`awaited`)."""
+    """Return True if a fault waits for a number of records that only more load can reach (`StateTrigger.awaited`)."""
     return any(
         life.stage is Stage.WAITING
         and isinstance(life.fault.trigger, StateTrigger)
@@ -371,7 +368,8 @@ def chained_faults(lives: Lives, first: Life) -> list[Life]:
 
 def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
     """Return the next step of a storm, given its own state (`life`). `own`: the states of the faults that it drew. The
-    storm takes effect when `storm.least` of these faults did, and ends with the last of them."""
+    storm takes effect when `storm.least` of these faults did, and ends with the last of them. It fails if fewer took
+    effect, or if one of them failed."""
     steps: list[Step] = []
     bit = sum(life.bit for life in own)
     if not life.bit and bit >= storm.least:

@@ -22,8 +22,8 @@ _DECLARED: Final = re.compile(r'^    KIND = "(\w+)"$', re.MULTILINE)
 
 @cache
 def fault_kinds() -> Mapping[str, type[FaultSpec]]:
-    """Return every kind of fault by name, sorted. Its module is imported when the kind is looked up. Raises ValueError
-    if two kinds have the same name."""
+    """Return every kind of fault by name, sorted. The module of a kind is imported when the kind is looked up. Raises
+    ValueError if two kinds have the same name."""
     found: dict[str, str] = {}
     for module in _modules():
         spec = find_spec(module)

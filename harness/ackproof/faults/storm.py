@@ -13,7 +13,7 @@
         pairs: all                   # in place of single faults, all pairs of kinds: `faults.pairs`
       at: 2s
 
-Drawn faults are ordinary fault specs. Their numbers are those of the storm × 1000 + 1, 2, …, shown as 1.1, 1.2. Each
+Drawn faults are ordinary fault specs. Their numbers are the storm's number × 1000 + 1, 2, …, shown as 1.1, 1.2. Each
 begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. A fault with
 nothing to break (its node is dead, or no node holds the role) is listed as missed.
 
@@ -186,8 +186,8 @@ class Storm(FaultSpec):
 
     @property
     def least(self) -> int:
-        """Return the number of drawn faults that must take effect: `at_least`; by default half of `count`, or
-        1 with `pairs`."""
+        """Return the number of drawn faults that must take effect: `at_least`; by default half of `count`, rounded up,
+        or 1 with `pairs`."""
         if self.at_least is not None:
             return self.at_least
         return (self.count + 1) // 2 if self.pairs is None else 1
@@ -208,8 +208,9 @@ class Storm(FaultSpec):
 def draw_storm(
     storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True
 ) -> StormDraw:
-    """Return the faults of this storm in the case with this seed, and the kinds of the menu that it leaves
-    out. Without a menu, there may be fewer faults than `count`. Equal arguments give equal faults.
+    """Return the faults of this storm in the case with this seed, and the kinds of the menu that it leaves out (with
+    `swarm`). Without a menu, there may be fewer faults than `count`: a draw is dropped if no valid fault comes of it.
+    Equal arguments give equal faults.
 
     `able(fault)`: True if the backend can inject the fault. Raises `pydantic.ValidationError` for a menu that
     `plan.check_faults` would have refused.

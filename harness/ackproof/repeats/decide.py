@@ -22,7 +22,7 @@ from ackproof.repeats.intervals import CONFIDENCE, Estimate, Moments, ends, esti
 MOST: Final = 2000
 """Greatest number of repeats that is considered when searching how many would decide."""
 _LARGEST: Final = 1 << 15
-"""Greatest number of repeats that any statistic needs: p99.99 takes 29,956."""
+"""Limit of the search in `repeats_needed`. No statistic needs more: p99.99 takes 29,956."""
 USUAL: Final = 20
 """Number of repeats that a message suggests if the statistic does not need more."""
 EARLY: Final = 0.999

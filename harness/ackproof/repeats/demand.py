@@ -41,8 +41,8 @@ class Contrast(StrEnum):
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic of repeats, such as mean, p95 or max. `share`: the quantile's share, 0 … 1 (p95: 0.95); None for the
-    mean."""
+    """A statistic of repeats, such as mean, p95 or max. `share`: the quantile's share, 0 … 1 (p95: 0.95, max: 1); None
+    for the mean."""
 
     name: str
     share: float | None = None
@@ -98,7 +98,7 @@ class Demand:
     range: Range
     unit: Unit
     condition: str
-    """Range as it was written; '' without a range."""
+    """Range in words, such as `< 6s`; '' without a range."""
     of: tuple[str, ...] = ()
     how: Contrast | None = None
     baseline: tuple[str, ...] = ()
@@ -197,8 +197,9 @@ _FOUR_DIGITS: Final = 1000
 
 
 def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
-    """Return a value in words; as a range if it is not exact. `unit`: unit of the quantity. `how`: set if the value is
-    a difference or ratio of the quantity; None: it is the quantity itself."""
+    """Return a value in words: as a range if it is not exact, as `never in TIME` if its event did not happen. `unit`:
+    unit of the quantity. `how`: set if the value is a difference or ratio of the quantity; None: it is the quantity
+    itself."""
     return value.text(unit) if value.never else span_text(value.low, value.high, unit, how)
 
 

@@ -24,9 +24,8 @@ CONFIDENCE: Final = 0.95
 class Estimate:
     """A statistic of some repeats (`seen`), and its confidence interval `low` … `high`.
 
-    The interval is for the statistic of all possible repeats. An end that these repeats do not bound is infinite, with
-    one exception, as no quantity is below 0. The lower end of a ratio is 0, and so is that of one case if all its
-    values have lower bounds.
+    The interval is for the statistic of all possible repeats. An end that these repeats do not bound is infinite. But a
+    lower end is then 0 for a ratio, and for one case whose values all have lower bounds: no quantity is below 0.
     """
 
     seen: Value
@@ -59,8 +58,8 @@ def estimate(
     """Estimate a statistic of these values (at least one), with its interval at this confidence (0 … 1).
 
     Mean: Student's t; there is no interval for one value, or for few equal values. Quantile: exact, by ranks, for any
-    distribution. Maximum: the greatest of these values, without an interval. `as_if`: assumed number of such values, to
-    predict the interval of more repeats; None: as many as there are.
+    distribution. Maximum: the greatest of these values, whose own range is the interval. `as_if`: assumed number of
+    such values, to predict the interval of more repeats; None: as many as there are.
     """
     if statistic.is_max:
         seen = longest(list(values))
@@ -110,8 +109,8 @@ class Moments:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t: the greatest error of a mean, in standard errors. `freedom`:
-    degrees of freedom."""
+    """Return the two-sided quantile of Student's t: the greatest error of a mean at this confidence (0 … 1), in
+    standard errors. `freedom`: degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))

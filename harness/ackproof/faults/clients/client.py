@@ -56,9 +56,7 @@ _PATTERN: Final = (
 @dataclass(frozen=True)
 class ClientSelector:
     """Selects clients of one kind: all (`every`), the client with this `number`, or a random client (neither is set).
-
-    Members are of one `group` ('': of any consumer group). `place`: selects the member that owns this partition.
-    """
+    Members are of one `group` ('': of any consumer group). `place`: selects the member that owns this partition."""
 
     kind: ClientKind
     number: int | None = None
@@ -211,9 +209,9 @@ class ClientInjection(Injection[ClientT]):
     def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.hit: list[ClientProcess] = []
-        """The clients that were killed, paused or fenced so far."""
+        """The clients that the fault has killed, paused, fenced or slowed down so far."""
         self.members: list[ClientProcess] = []
-        """The processes of the clients in `hit`, and the processes that these started."""
+        """Processes for which `await_all` waits: those in `hit`, and those that killed or paused clients started."""
 
     @property
     def processes(self) -> Processes:
@@ -248,7 +246,8 @@ class ClientInjection(Injection[ClientT]):
         return [running[name] for name in names]
 
     def _owned(self, member: str) -> frozenset[TopicPartition]:
-        """Return the partitions that the coordinator now assigns to a member; none if it does not answer or list it."""
+        """Return the partitions that the coordinator now assigns to a member; none if the coordinator does not answer,
+        or does not list the member."""
         described = describe(self.context, self.groups.group_of(member))
         own = (
             (one.partitions for one in described.members if client_of(one, self.groups) == member)
@@ -304,7 +303,8 @@ def has_ended(client: ClientProcess) -> bool:
 
 @injects(KillClient)
 class _KillClientInjection(ClientInjection[KillClient]):
-    """Kill clients with SIGKILL. Confirmed when all their processes are gone. Healing starts a new client for each."""
+    """Kill clients with SIGKILL. Confirmed when all their processes are gone. Healing starts a new client for each; it
+    is confirmed when these are at work."""
 
     _others: Sequence[str] = ()
 
@@ -345,7 +345,7 @@ class _PauseClientInjection(ClientInjection[PauseClient]):
     def __init__(self, fault: PauseClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._switches: dict[int, int] = {}
-        """Context switches of each process before SIGCONT, by pid. More of them show that it ran since."""
+        """Context switches of each process before SIGCONT, by pid. Another number shows that it ran since."""
 
     def inject(self) -> str:
         for client in self.choose():

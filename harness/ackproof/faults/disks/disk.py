@@ -285,8 +285,8 @@ def _count_contents(folders: Iterable[Path]) -> _FolderContents:
 
 def copy_folder(source: Path, target: Path) -> None:
     """Copy everything below a folder to `target`: folders with their owners, files also with modes and times.
-    Files of a running broker that vanish during the copy are skipped. Raises `AckproofError` if a file cannot be
-    copied."""
+    Files of a running broker that vanish during the copy are skipped. Files that only `target` has stay there. Raises
+    `AckproofError` if a file cannot be copied."""
     try:
         for path in sorted(source.rglob("*")):
             copy = target / path.relative_to(source)
@@ -303,7 +303,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove everything in a folder except mounted file systems and what is in them. Raises `AckproofError` if
+    """Remove everything in a folder except its subfolders at which a file system is mounted. Raises `AckproofError` if
     something cannot be removed."""
     try:
         for path in folder.iterdir():

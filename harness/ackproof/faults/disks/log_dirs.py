@@ -149,7 +149,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         super().__init__(fault, aim, context)
         self._dirs: dict[int, Path] = {}
         self._logged: dict[int, set[str]] = {}
-        """Lines that each node had logged before the fault."""
+        """The last `_LINES` lines that each node had logged before the fault."""
 
     def _choose(self) -> Mapping[int, Path]:
         """Choose the log dir of each node, record the log lines that the node has so far, and claim the node: from now
@@ -208,7 +208,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
 @injects(FullDisk)
 class _FullDiskInjection(LogDirInjection[FullDisk]):
-    """Fill the file system of each node's log dir with one large file. Confirmed when at most `leave` and `SLACK` bytes
+    """Fill the file system of each node's log dir with one large file. Confirmed when at most `leave` + `SLACK` bytes
     are free, and the broker has ended or logged the failure."""
 
     def inject(self) -> str:

@@ -198,8 +198,8 @@ class _TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
 
 @injects(DeleteCheckpoint)
 class _DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
-    """Kill the node, and delete a checkpoint file of its log dirs or of the partition. Confirmed when the process and
-    the files are gone. Raises `FaultNotConfirmed` if the node has no such file."""
+    """Kill the node, and delete a checkpoint file: the one in each of its log dirs, or the partition's. Confirmed when
+    the process and the files are gone. Raises `FaultNotConfirmed` if the node has no such file."""
 
     def inject(self) -> str:
         for node in self.nodes:

@@ -112,8 +112,8 @@ class MigrateGroup(BounceMembers):
 
 @injects(JoinGroup)
 class _JoinInjection(GroupInjection[JoinGroup]):
-    """Start additional members of the group. Confirmed when the coordinator lists them. Healing stops them, until the
-    coordinator no longer lists them."""
+    """Start additional members of the group. Confirmed when the coordinator lists them. Healing stops them, or the
+    members that replaced them; it is confirmed when the coordinator no longer lists these."""
 
     def inject(self) -> str:
         for _ in range(self.fault.count):

@@ -123,8 +123,8 @@ class GroupInjection(Injection[GroupT]):
         raise self.not_confirmed(f"no member of {self.fault.group} runs")
 
     def stop(self, members: Mapping[str, ClientProcess]) -> None:
-        """Ask these members to leave, and wait until their processes have ended. Raises `FaultNotConfirmed` if one does
-        not end within `LEFT_WITHIN_S` seconds."""
+        """Add these members to `stopped`, ask them to leave, and wait until their processes have ended. Raises
+        `FaultNotConfirmed` if one does not end within `LEFT_WITHIN_S` seconds."""
         self.stopped += members
         for name in members:
             self.groups.stop_member(name)

@@ -357,7 +357,8 @@ def nodes_of(links: Iterable[Link]) -> list[int]:
 
 
 def has_effects(mesh: Mesh, node: int) -> bool:
-    """Return True if some link of the node has an effect of any fault."""
+    """Return True if some link of the node has an effect of any fault. Raises `LinkError` if the effects cannot be
+    read."""
     return any(mesh.imposed(link) for link in mesh.links() if node in link)
 
 

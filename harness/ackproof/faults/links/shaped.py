@@ -63,7 +63,8 @@ class ThrottleFault(NamedLinkFault):
 
     def look(self, mesh: Mesh, link: Link) -> LinkObservation:
         """Probe the link up to `THIN_LOOKS` times; return the fastest (`value`: seconds). A busy machine may be slow
-        once, but a throttled link is never fast."""
+        once, but a throttled link is never fast. The first probe that is too fast for a throttled link, or is not
+        answered, is the last. `passes`: True if the last probe was answered."""
         size, asks = self.volume()
         best = math.inf
         for _ in range(THIN_LOOKS):
@@ -123,8 +124,8 @@ class DelayFault(NamedLinkFault):
         return LinkObservation(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
     def first_look(self, mesh: Mesh, link: Link) -> LinkObservation:
-        """Probe the link before the fault; return the fastest of several looks (`value`: seconds), because a machine
-        may be busy for a moment. A slow first look would hide the delay."""
+        """Probe the link before the fault; return the fastest of up to `FIRST_LOOKS` looks (`value`: seconds), because
+        a machine may be busy for a moment. A slow first look would hide the delay."""
         best = self.look(mesh, link)
         for _ in range(FIRST_LOOKS - 1):
             if best.value < self.latency / 2:
@@ -193,7 +194,7 @@ class DropLargeFault(NamedLinkFault):
         return min(LARGEST, 2 * self.above)
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why the loss of large packets cannot be observed while `first` is in force; '' if it can.
+        """Return why the loss of large packets cannot be observed while `first` is in force; '' if that is not certain.
 
         One reason is that `first` already loses the large packets of all these links; others hold for every fault of
         links.

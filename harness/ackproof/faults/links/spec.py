@@ -57,7 +57,7 @@ class LinkFault(FaultSpec):
     NEEDS = LINKS
 
     EFFECT: ClassVar[Effect]
-    """What the fault imposes on each of its links, of a kind whose effect does not depend on its fields."""
+    """What a fault of this kind imposes on each of its links; not set if that depends on the fault's fields."""
 
     def effect(self) -> Effect:
         """Return what the fault imposes on each of its links: a cut, a delay, a loss, …"""
@@ -73,7 +73,7 @@ class LinkFault(FaultSpec):
 
     def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
         """Return the links that exist, sorted. `holders`: ids of the nodes that hold each role of the fault. Raises
-        `FaultNotConfirmed` if no link exists, or if a node is in two groups of a split."""
+        `FaultNotConfirmed` if no link exists, or if a node is in two groups of a split or bridge."""
         return existing_links(self, self.links(holders, spec), spec)
 
     @property
@@ -106,7 +106,7 @@ class LinkFault(FaultSpec):
         """Return the links of the fault if its fields alone determine the nodes, as `broker(1)` does; () if they do
         not, as `leader(orders/0)`.
 
-        Raises `FaultNotConfirmed` if none of these links exists, or if a node is in two groups of a split.
+        Raises `FaultNotConfirmed` if none of these links exists, or if a node is in two groups of a split or bridge.
         """
         cluster = spec.cluster
         held = {role: role.reach(cluster.members) for role in self.targets}
@@ -135,7 +135,7 @@ class LinkFault(FaultSpec):
 
     def is_mended(self, before: LinkObservation, now: LinkObservation) -> bool:
         """Return True if the observation `now`, compared with the observation `before` the fault, shows none of its
-        effect any more."""
+        effect any more. Here: the link is passing now."""
         return now.passes
 
 
@@ -149,8 +149,9 @@ def existing_links(fault: FaultSpec, links: Iterable[Link], spec: ClusterSpec) -
 
 
 def exists(spec: ClusterSpec, link: Link) -> bool:
-    """Return True if the link's source ever connects to its target. Controllers that are not brokers open no
-    connections to brokers."""
+    """Return True if a fault can concern this link: its source connects to its target. Clients connect to brokers only,
+    and controllers that are not brokers to controllers only. Links from ZooKeeper servers, also to one another, count
+    as missing, because they cannot be broken. So does a link from a node to itself."""
     source, target = link
     brokers, controllers = spec.broker_ids, spec.controller_ids
     if source == target:

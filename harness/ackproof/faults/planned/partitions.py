@@ -126,7 +126,8 @@ class _ElectionInjection(PartitionOperationInjection[PartitionOperation]):
 
     A preferred election is confirmed when the preferred replica leads. It raises `FaultNotConfirmed` if that replica
     leads already or is not in the ISR. An unclean election is confirmed when a replica outside the previous ISR leads.
-    It raises `FaultNotConfirmed` if the partition has a leader, or if a member of that ISR is elected."""
+    It raises `FaultNotConfirmed` if the partition has a leader, or if a member of that ISR is elected. Healing does
+    nothing; it is confirmed when the partition's leader answers."""
 
     @property
     def election(self) -> Election:
@@ -234,7 +235,8 @@ class _LogDirMove(Injection[MoveLogDir]):
     """Move each replica to another log dir of its broker: the first, sorted by path, that does not have the partition.
 
     The witness is the disk: the partition's folder is then in one log dir only, another than before. Raises
-    `FaultNotConfirmed` if a broker does not run, has no replica of the partition, or has no other log dir.
+    `FaultNotConfirmed` if a broker does not run, has no replica of the partition, or has no other log dir. Healing does
+    nothing; it is confirmed when the moved replicas are in sync.
     """
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:

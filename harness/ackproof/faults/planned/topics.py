@@ -106,8 +106,8 @@ class SetConfig(FaultSpec):
         return super().at_odds(first, spec) or (f"has changed {min(both)}" if both else "")
 
     def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
-        """Return the settings that this fault may change for `topic`. A fault on brokers changes only settings that the
-        topic does not set itself."""
+        """Return the settings that this fault may change for `topic`, by their names in the fault. For a fault on
+        brokers these are broker settings, without those that the topic itself sets under the same name."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}
         own = spec.topics[topic].config
@@ -322,7 +322,7 @@ class _Recreation(Injection[Recreate]):
 
     def heal(self) -> str:
         """Create the topic again, as the experiment describes it; return what was done, in words. Raises
-        `FaultNotConfirmed` if it is not there in time."""
+        `FaultNotConfirmed` if it is not there in time, `BadInput` if it exists already."""
         if not self._deleted:
             return "nothing to undo"
         try:

@@ -105,8 +105,9 @@ def ask(
 
     `do` sends the request over the connection that it gets. Return the id of the broker that answered, and the result
     of `do`. Use this function only for requests that may be carried out twice: an interrupted request may have been
-    carried out. Raises `FaultNotConfirmed` if no broker answers within `within_s` seconds, `Refused` for Kafka's
-    errors. An error that only says that there is no controller yet is no answer: the request is repeated.
+    carried out. Raises `FaultNotConfirmed` if no broker answers within `within_s` seconds, `Interrupted` if the run is
+    stopped, `Refused` for Kafka's errors. After an error which only says that there is no controller yet, the request
+    is repeated.
     """
     broken: list[str] = []
 
@@ -135,7 +136,8 @@ def ask_for_one(context: FaultContext, do: Callable[[Connection], None], already
 
     `do` sends the request over the connection that it gets. If the broker ends meanwhile, `do` is called again for
     another broker. `already`: Kafka's error code that then says that the interrupted request had been carried out.
-    Raises `FaultNotConfirmed` if no broker carries it out, `Refused` for other errors of Kafka.
+    Raises `FaultNotConfirmed` if no broker carries it out within `SEEN_WITHIN_S` seconds, `Interrupted` if the run is
+    stopped, `Refused` for other errors of Kafka.
     """
     tried = False
 
@@ -156,9 +158,10 @@ def put_back(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int,
     """Send to a live broker a request that undoes a fault; return the id of the broker that answered, and the result of
     `do`.
 
-    `do` sends the request over the connection that it gets. Brokers are tried for `BACK_WITHIN_S` seconds; if the run
-    is stopped meanwhile, for `STOPPED_S` seconds from then on. Raises `FaultNotConfirmed` if no broker answers by then,
-    `Refused` for Kafka's errors.
+    `do` sends the request over the connection that it gets. As in `ask`, it may be called for several brokers: use only
+    requests that may be carried out twice. Brokers are tried for `BACK_WITHIN_S` seconds; if the run is stopped
+    meanwhile, for `STOPPED_S` seconds from then on. Raises `FaultNotConfirmed` if no broker answers by then, `Refused`
+    for Kafka's errors.
     """
     try:
         return ask(context, do, BACK_WITHIN_S)
@@ -175,8 +178,8 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
 
 
 def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
-    """Return the partition's state as soon as a broker shows it. Raises `FaultNotConfirmed` if none does within
-    `SEEN_WITHIN_S` seconds."""
+    """Return the partition's state as soon as a broker, or ZooKeeper, shows it. Raises `FaultNotConfirmed` if none does
+    within `SEEN_WITHIN_S` seconds."""
     return wait_for(
         context,
         lambda: context.cluster.topic_state([place.topic]).get(place),

@@ -37,7 +37,7 @@ from ackproof.network.requests.contents import ANSWERABLE, ERRORS, OF_MEMBERS, O
 from ackproof.network.requests.rules import Rule, RuleKind
 
 _PLACED_S: Final = 0.2
-"""Delay in seconds from which a probe can tell whether the request or its response is delayed."""
+"""Smallest delay, in seconds, for which a probe can tell whether the request or its response is delayed."""
 
 
 class HoldRequest(RequestFault):

@@ -208,7 +208,7 @@ class RequestFault(FaultSpec):
         return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return why this fault cannot be observed while `first` is in force; '' if it can.
+        """Return why this fault cannot be observed while `first` is in force; '' if that is not certain.
 
         One reason is that `first` stops all answers of the same API on the same links, so that no request is left to
         hit. The other reasons are those of `FaultSpec.at_odds`.

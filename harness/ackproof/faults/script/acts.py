@@ -31,14 +31,15 @@ class ScriptActions:
     gates: Gates
     looks: PartitionObserver
     until: Callable[[Callable[[], object], str], object]
-    """Function that calls its first argument until that returns a true value. Its second argument says, in
-    words, what is awaited. Raises `FaultNotConfirmed` with these words."""
+    """Function that calls its first argument until that returns a true value. Its second argument says, in words, what
+    is awaited. Raises `FaultNotConfirmed` with these words if it does not come in time."""
     acks: str
     """The producers' `acks`: 0, 1 or all."""
 
     def take(self, step: StepSpec) -> str:
         """Run a step and wait until its effect is observed; return in words what was done, '' for a step that only
-        waits. Raises `FaultNotConfirmed` if it is not observed in time, another `AckproofError` if the step fails."""
+        waits. Raises `FaultNotConfirmed` if it is not observed in time, another `AckproofError` if the step fails.
+        Raises `NotDecoded` or OSError if the log of the controller or of a broker cannot be read."""
         by_name: dict[str, Callable[[StepSpec], str]] = {
             "send": self._send,
             "resend": self._resend,

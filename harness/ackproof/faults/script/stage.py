@@ -281,7 +281,8 @@ class Gates:
         return (gate, broker, FrameSide.REQUEST) in self._shut
 
     def count_held(self, gate: Gate, broker: int, side: FrameSide) -> int:
-        """Return the number of frames of this side (requests or responses) that wait at a broker's gate."""
+        """Return the number of frames of this side (requests or responses) that wait at a broker's gate; 0 if the gate
+        is open."""
         return sum(self._held_by_route(gate, broker, side).values())
 
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
