@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ackproof.experiment.experiment import ExperimentSpec
 
 AS_KRAFT: Final = "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
-"""Reason why the model does not simulate some planned work in ZooKeeper mode."""
+"""Reason why the model simulates no fault that reassigns partitions in ZooKeeper mode."""
 LAG: Final = "replica.lag.time.max.ms"
 
 

@@ -44,7 +44,9 @@ class Grip(Enum):
 
 
 WHERE_IT_RUNS: Final = frozenset({Grip.SLOW})
+"""`OVER` of a fault that has an effect only while the node's process runs, if only at times."""
 WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
+"""`OVER` of a fault that has an effect as long as the node has a process, also a stopped one."""
 
 
 class Complaints(Protocol):
@@ -52,8 +54,8 @@ class Complaints(Protocol):
     fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the number of brokers
-        and the Kafka release in `cluster`."""
+        """Return True if no problem was reported yet for these fields and those around them, and, with `cluster`, for
+        the number of brokers and the Kafka release."""
 
     def report(
         self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
@@ -199,15 +201,15 @@ class FaultSpec(Spec):
         """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
 
         The text completes "finds nothing to break while FIRST …". With '', only the run shows whether both faults take
-        effect.
+        effect. Faults of links raise `FaultNotConfirmed` if one of the two is aimed at no link.
         """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
         return f"keeps {met} {grip.value}" if grip and met else ""
 
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return in words the nodes of which both faults certainly hit the same one, such as `node 1` or `one of 1, 2,
-        3`. '' if it is not certain that a node is hit by both."""
+        """Return in words where both faults certainly hit the same node: `node 1`, or `one of 1, 2, 3` if it may be any
+        of these. '' if it is not certain that a node is hit by both."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         if least + most <= len(mine | its):
             return ""  # only if they hit more nodes than there are, one is hit by both

@@ -285,7 +285,8 @@ def _read_identity(value: object) -> str:
     """Parse where a service keeps the identity of a record. Return `value`, `header` or `key` as written, and for a
     mapping `{json: POINTER}` the JSON pointer (RFC 6901). A text that begins with `/` is returned as a pointer, too.
 
-    Raises `PydanticCustomError` for any other value, and for a POINTER that contains `~` or `"`.
+    Raises `PydanticCustomError` for any other value, and for a pointer that does not begin with `/`, or contains `~` or
+    `"`.
     """
     pointer = value[_JSON] if isinstance(value, Mapping) and list(value) == [_JSON] else value
     if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:

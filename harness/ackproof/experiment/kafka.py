@@ -25,7 +25,8 @@ from ackproof.base.units import wrong
 from ackproof.experiment.base import Config, Spec, Text
 
 ELR: Final = "eligible.leader.replicas.version"
-"""Feature of eligible leader replicas (KIP-966). At level 1 the controller remembers the last in-sync replicas."""
+"""Feature of eligible leader replicas (KIP-966). At level 1, replicas that leave an ISR when it falls below
+min.insync.replicas stay eligible as leaders."""
 KRAFT: Final = "kraft.version"
 METADATA: Final = "metadata.version"
 ELR_NEEDS: Final = 23
