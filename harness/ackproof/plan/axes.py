@@ -229,7 +229,7 @@ def _combine(found: Problems, axes: Axes) -> Matrix:
     varied = _paths_of(chain.from_iterable(axes.values()))
     excluded = _read_list(found, EXCLUDE, varied, axes)
     included = _read_list(found, INCLUDE, varied)
-    # As in GitHub Actions: `include` adds nothing if there is no axis.
+    # As in GitHub Actions: without an axis, each `include` is a case of its own.
     rows: list[Choice] = list(product(*axes.values())) if axes else []
     for option in excluded:
         if not any(_is_excluded(row, option) for row in rows) and found.sound_below(("matrix",)):

@@ -46,7 +46,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
     broker file.
 
     `file`: the file's name in messages. `folder`: the file's folder, to which its paths are relative; paths from the
-    command line are relative to the working folder. Raises `InvalidExperiment` with all problems.
+    command line are relative to the working folder. Raises `InvalidExperiment` with all problems, OSError for an
+    unreadable file of a build.
     """
     found = Problems(file, root)
 
@@ -83,7 +84,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
 def _identify(node: Node, base: FilePath) -> Node:
     """Return one value of `kafka`, filled in: `newest` becomes a version; a build, a patch or an image gets its
     version, digest and name. Any other value is returned unchanged. `base`: folder to which paths are relative.
-    Raises `AckproofError` if the newest release cannot be found or the build cannot be identified."""
+    Raises `AckproofError` if the newest release cannot be found or the build cannot be identified, OSError if a file of
+    the build cannot be read."""
     if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
         version = find_newest_release()
         return replace(node, value=version, text=version)

@@ -32,8 +32,8 @@ _OWN: Path = ("cluster", "controller_racks")
 
 
 def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
-    """Report to `found` conflicts between a fault and its experiment: abilities of the backend, roles, partitions,
-    trigger."""
+    """Report to `found` conflicts between a fault and its experiment: abilities of the backend, roles, partitions, what
+    its kind objects to (`FaultSpec.check`), trigger."""
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     _check_possible(spec, type(fault), body, found)

@@ -96,8 +96,8 @@ class Problems:
         """Add a problem with the value at `path`; if `key` is True, with the name of that field.
 
         `fact`: what is wrong, or an `Advice`. `hint`: what to do about it. `suggestion`: the text that the user
-        probably meant. `part`: keys and indexes that lead from `path` to the
-        exact position, such as the index of a list item; the message names `path` only.
+        probably meant. `part`: keys and indexes that lead from `path` to the exact position, such as the index of a
+        list item; the message names `path` only. A problem that was added already is not added again.
         """
         self._broken.add(path)
         if self.full:

@@ -296,7 +296,7 @@ def ends(path: Path) -> list[str]:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest unambiguous end of each path."""
+    """Return of each path the shortest end that no other path of `paths` has; the whole path if there is none."""
     names = []
     for path in paths:
         others = [other for other in paths if other != path]
