@@ -318,9 +318,8 @@ class AuditedConsumer(AuditedReader[Consumer]):
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe, as `Consumer.subscribe` does. Each assignment by the group gets a new number in the
-        ledger.
-        """
+        """Subscribe, as `Consumer.subscribe` does. Each assignment by the group gets a new number in the ledger. The
+        callbacks get this proxy."""
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             self._assignment += 1

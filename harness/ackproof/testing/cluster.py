@@ -135,8 +135,8 @@ class KafkaCluster:
     ) -> None:
         """Create a topic with the fields of experiment files; return when all partitions have a leader and a full ISR.
 
-        `replication_factor` None: the default of experiment files. `assignment`: brokers of each partition's replicas,
-        from which `partitions` follows. Raises `BadInput` for fields that an experiment file may not have.
+        `replication_factor` None: 3, or as many as there are brokers if they are fewer. `assignment`: brokers of each
+        partition's replicas, from which both numbers follow. Raises `BadInput` for what no experiment file may have.
         """
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:
@@ -156,7 +156,7 @@ class KafkaCluster:
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
         """Return the ids of a partition's in-sync replicas, sorted. Call it as `isr("orders", 0)` or `isr("orders/0")`.
-        Raises `WaitTimeout` if no broker tells them."""
+        Raises `WaitTimeout` if no broker tells them within 10 s."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(
@@ -311,10 +311,10 @@ class KafkaCluster:
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
-        """Heal the faults that keep these nodes (`target` None: all nodes in `state`) down or stopped. Repair a node
-        that no fault keeps down or stopped like the healing of a fault `kind`. Return the nodes. Raises `BadInput` if
-        there are none, if one is in another state, or if a `fault` block keeps one down or stopped. `word`: name of the
-        call, for messages."""
+        """Heal the faults that keep these nodes (`target` None: all nodes in `state`) down or stopped. A node that no
+        fault keeps so is repaired as a fault `kind` would be healed. Return the nodes. Raises `BadInput` if there are
+        none, if one is in another state, or if a `fault` block keeps one down or stopped. `word`: name of the call, for
+        messages."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")

@@ -38,7 +38,8 @@ from ackproof.testing.plugin import display_path, own_warnings, session_of
 
 
 class ExperimentFile(pytest.File):
-    """An experiment file. All its errors are reported at once, with line and column."""
+    """An experiment file. All its errors are reported at once, with line and column. A file with expectations over
+    repeats is an error, too."""
 
     def collect(self) -> Iterator[ExperimentItem]:
         file = Path(display_path(self.path))
