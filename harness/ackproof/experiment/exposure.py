@@ -1,5 +1,5 @@
-"""Types with which a kind of fault describes itself: `Draw` (a storm's random choice of its fields), `Exposure` (how a
-topic is exposed to the fault) and `Incidents` (what the fault may cause, as the model counts it)."""
+"""Types with which a kind of fault describes itself. `Draw`: a storm's random choice of its fields. `Exposure`: how a
+topic is exposed to the fault. `Incidents`: what the fault may cause, as the model counts it."""
 
 from __future__ import annotations
 

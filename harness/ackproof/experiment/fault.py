@@ -54,8 +54,8 @@ class Complaints(Protocol):
     fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if no problem was reported yet for these fields and those around them, and, with `cluster`, for
-        the number of brokers and the Kafka release."""
+        """Return True if no problem was reported yet for these fields and those around them. With `cluster`, there must
+        be none for the number of brokers and the Kafka release either."""
 
     def report(
         self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
@@ -121,7 +121,8 @@ class FaultSpec(Spec):
     """Needs that must be prepared before the cluster starts, whatever the fault's fields."""
 
     SENDS: ClassVar[bool] = False
-    """True if producers send only on request of this fault, until it lets them send freely."""
+    """True if producers, after a first record for each partition, send only on request of this fault, until it lets
+    them send freely."""
 
     number: int = Field(ge=1)
     trigger: Trigger
@@ -201,7 +202,7 @@ class FaultSpec(Spec):
         """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
 
         The text completes "finds nothing to break while FIRST …". With '', only the run shows whether both faults take
-        effect. Faults of links raise `FaultNotConfirmed` if one of the two is aimed at no link.
+        effect. Faults of links raise `FaultNotConfirmed` if this fault or `first` has no link that exists.
         """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
@@ -311,7 +312,7 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 
 def trigger_text(fault: FaultSpec) -> str:
     """Return in words when a fault begins. For a fault that a storm drew, the time counts from the beginning of the
-    storm, or of the drawn fault with which it is paired."""
+    storm, or of the first fault of its pair."""
     if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} with fault {fault_name(first)}"

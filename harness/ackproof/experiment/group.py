@@ -1,8 +1,9 @@
 """Who reads what an experiment writes: consumer groups, share groups, and a service under test.
 
-Members of a consumer group (`workload.groups`) read topics of the experiment in batches, take a given time for each
-record, and commit in one of several modes. Share groups (`workload.share_groups`, KIP-932) need Kafka 4.2. A service
-(`workload.service`) is a program of the user that copies records from one topic to another, or into a store of its own.
+Members of a consumer group (`workload.groups`) read topics of the experiment in batches. They take a given time for
+each record, and commit in one of several modes. Share groups (`workload.share_groups`, KIP-932) need Kafka 4.2. A
+service (`workload.service`) is a program of the user that copies records from one topic to another, or into a store of
+its own.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Matrix:
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:
-        """Return the name of a combination (`case` if it has no settings), and the part of that name that stands for
-        settings that vary together ('' without any)."""
+        """Return the name of a combination (`case` if it has no settings), and the part of it for settings that vary
+        together ('' without any)."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
         whole, together = [], []
         for option in filter(None, choice):

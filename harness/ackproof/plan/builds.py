@@ -117,8 +117,8 @@ def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
     """Return the long form of a `settings_from` that names a file (`node`): its path, its settings, and the
     names of settings that are ignored, by the reason.
 
-    The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, is larger than 1
-    MiB, holds no settings, or has an entry that cannot be a broker setting.
+    The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, or is larger than 1 MiB.
+    Also raises it for a file without settings, and for an entry that cannot be a broker setting.
     """
     from ackproof.cluster.properties import (
         parse,

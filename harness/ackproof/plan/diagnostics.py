@@ -198,8 +198,8 @@ class Problems:
             return None
 
     def refuse(self, detail: ErrorDetails, path: Path) -> None:
-        """Report one of pydantic's errors as a problem of the field at `path`, unless that field has a problem
-        already, or is missing because it was misspelt (`misspelt`)."""
+        """Report one of pydantic's errors as a problem of the field at `path`. Do not report it if that field has a
+        problem already, or is missing because it was misspelt (`misspelt`)."""
         if self.full or path in self._broken:
             self.breaks(path)
             return

@@ -28,7 +28,8 @@ class Simulator(Protocol):
         """
 
     def simulate_beside(self, run: CaseDir) -> None:
-        """Simulate the case of a finished run a few times, and write `simulation.json` for the report."""
+        """Simulate the case of a finished run several times, and write `simulation.json` for the report. Write nothing
+        for a case that cannot be simulated."""
 
 
 class SoakLoad(Protocol):
