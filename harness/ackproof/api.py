@@ -184,7 +184,7 @@ class Batch:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, in the order of the cases."""
+        """The runs, in the order of the cases. A case that has not started has no folder yet."""
         return tuple(Run(self.directory / case.run) for case in self.document.cases)
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:

@@ -50,8 +50,8 @@ class KafkaCluster:
     logs, timeline and ledgers.
 
     `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. Methods with a target return
-    the ids of the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node
-    fits. `wanted`: the cluster to start. `folder`: its run directory. `seed`: seed of random choices, as among nodes.
+    the ids of the nodes. They raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no
+    node fits. `wanted`: the cluster to start. `folder`: its run directory. `seed`: seed of random choices.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class KafkaCluster:
 
     def start(self, target: Target | None = None) -> tuple[int, ...]:
         """Start nodes whose process has ended (default: all), and wait until they are back in the cluster. Return the
-        nodes. Raises `BadInput` if a node's process runs, or if none has ended, and for nodes that a `fault` block
+        nodes. Raises `BadInput` if a node's process has not ended, or if none has, and for nodes that a `fault` block
         ended."""
         return self._undo(Kill, NodeState.GONE, "start", target)
 
@@ -262,8 +262,8 @@ class KafkaCluster:
         self._cluster.check()
 
     def troubles(self) -> str:
-        """Return as text the faults so far, the most relevant of the nodes' log lines at WARN and above around them
-        (`bad_lines`), and the path of the logs."""
+        """Return as text the faults so far, the most relevant log lines at WARN and above around them (`bad_lines`),
+        and the path of the nodes' logs."""
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
         faults = "; ".join(self._faults) or "none"
