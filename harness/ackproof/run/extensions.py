@@ -37,7 +37,7 @@ class SoakLoad(Protocol):
 
     @property
     def rotation(self) -> Rotation:
-        """Sizes of ledger parts for the clients, so that each window of the soak has whole parts."""
+        """Sizes of ledger parts for the clients, so small that each window of the soak has several parts of each."""
 
     def run(
         self,
