@@ -250,7 +250,7 @@ class CaseRun:
 
     def _load_after_healing(self, workload: Workload) -> None:
         """Let the load go on for `AFTER_HEALING_S` s; with `evidence.ack_after_healing` until each partition has acked
-        a record since the healing. Notes it after `AFTER_HEALING_BOUND_S` s, and returns. Nothing without faults."""
+        a record since the healing, at most `AFTER_HEALING_BOUND_S` s (then noted). Does nothing without faults."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}

@@ -44,7 +44,7 @@ class BatchOptions:
     """Address and credentials of a cluster that someone else runs; None: no such cluster is used."""
     out: Path = RUNS
     keep_data: bool = False
-    """True: keep the brokers' data after each run."""
+    """True: keep the brokers' data after each run, or the run's topics on an attached cluster."""
     simulate: bool = False
     """True: also simulate each case, for the report."""
     stored: bool = False
