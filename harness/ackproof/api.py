@@ -113,9 +113,9 @@ class Run:
         """Make temporary views of this run's tables in a session, classic or Connect; return their DataFrames by name.
 
         Tables, if the run has them: produced, consumed, transactions, deliveries, commits, membership, offsets_log,
-        findings, series, timeline, samples, pulse, metrics, batches. Views of these names are replaced. Asking for a
-        missing one raises `BadInput` with the reason. Raises `MissingTool` without the package ackproof_lab,
-        `AuditFailed` if Spark fails.
+        findings, series, timeline, samples, pulse, metrics, batches. The session's views of these names are replaced,
+        or dropped. Looking up a table that the run lacks raises `BadInput` with the reason. Raises `MissingTool`
+        without the package ackproof_lab, `AuditFailed` if Spark fails.
         """
         return _views(session, {self.directory.name: self.directory})
 
@@ -149,7 +149,7 @@ class Run:
 
     def elections(self) -> pandas.DataFrame:
         """Elections in the metadata log: topic, partition, timestamp_ms, leader, leader_epoch, isr, replicas, clean.
-        `clean`: True if the new leader was in the ISR or ELR (KIP-966); None if the log has a gap. No log: no rows."""
+        `clean`: False if the leader was not in ISR or ELR (KIP-966) before; None: a gap hides it. No log: no rows."""
         import pandas
 
         from ackproof.quantities.evidence import Evidence
@@ -167,7 +167,7 @@ class Run:
 @dataclass(frozen=True)
 class Batch:
     """The folder of one batch. Methods that return a table of all runs skip unaudited runs that lack it. They raise
-    `BadInput` if an audited run, or every run, lacks it. If a batch has several files, `case` is `EXPERIMENT: CASE`."""
+    `BadInput` if an audited run, or every run, lacks it. Of several files, the column `case` is `EXPERIMENT: CASE`."""
 
     directory: Path
 
@@ -184,7 +184,7 @@ class Batch:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, in the order of the cases."""
+        """The runs, in the order of the cases. A case that has not started has no folder yet."""
         return tuple(Run(self.directory / case.run) for case in self.document.cases)
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
@@ -256,7 +256,7 @@ def plan(
     """Return the cases of experiment files, in order, with every random choice drawn. Nothing is started.
 
     `backend`, `seed`, `repeat` and each of `settings` (`PATH=VALUE`, such as `cluster.kafka=4.2.1`) override the files;
-    `only` names the cases to take (`acks=1` or `acks=1#2`). Raises `BadInput` with the errors of the first wrong file.
+    `only` names cases (`acks=1` or `acks=1#2`). Raises `BadInput` with the errors of the first file that has any.
     """
     from ackproof.run.options import BatchOptions, plan_cases
 
@@ -288,12 +288,12 @@ def run(
 ) -> Batch:
     """Run experiment files on real clusters; audit, judge and report them. Takes as long as the experiments do.
 
-    `at_most`: repeat each case until each expectation over repeats (a bound on a mean or quantile) is decided, at most
-    this number of times. `simulate`: also run each case in the simulator, for the report. `bootstrap` (`host:port,…`)
-    and `client_config` (a file of `key=value` lines) name an existing cluster. `out`: folder or URI in which the batch
-    gets a folder. `keep_data`: keep the brokers' data. `progress` gets each long step in words. Other arguments: see
-    `plan`. Raises `BadInput` before the start if files, tools or the machine do not allow the run, and later if every
-    case was refused. A KeyboardInterrupt ends all that was started and is raised again.
+    `at_most`: repeat cases until each expectation over their repeats is decided, at most this number of times.
+    `simulate`: also run each case in the simulator, for the report. `bootstrap` (`host:port,…`) and `client_config` (a
+    file of `key=value` lines): an existing cluster. `out`: folder or URI in which the batch gets a folder. `keep_data`:
+    keep the brokers' data. `progress` gets each long step in words. Other arguments: see `plan`. A case that the
+    harness cannot complete has an `error` in `Batch.document`. Raises `BadInput` if files, tools or the machine do not
+    allow the run, or if every case was refused. A KeyboardInterrupt ends all that was started, and is raised again.
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import run_batch
@@ -328,11 +328,11 @@ def audit(
 ) -> list[AuditResult]:
     """Count what became of every record, in any folders with `ledger/produced` and `ledger/consumed`.
 
-    Writes `audit.json`, findings and series into each folder that can be counted; returns results in the same order,
-    with the reasons if incomplete. `spark` (classic or Connect), or the active session, is used and left running.
-    Otherwise a session starts: on all local cores, at `master` (`spark://host:7077`) or at `remote`
-    (`sc://host:15002`), with `conf` over spark-defaults.conf. Raises `MissingTool` if Spark needs Java and there is
-    none.
+    Writes `audit.json`, findings and series into each folder that can be counted. Returns results in the same order; if
+    an audit fails, even by Spark, its `file` is None and `reasons` says why. `spark` (classic or Connect), or the
+    active session, is used and left running. Otherwise a session starts: on all local cores, at `master`
+    (`spark://host:7077`) or `remote` (`sc://host:15002`), with `conf` over spark-defaults.conf. Raises `MissingTool` if
+    Spark needs Java and there is none.
     """
     from ackproof.audit import run as audit_all
     from ackproof.judge import prepare_audit
@@ -343,8 +343,8 @@ def audit(
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
     """Judge a batch or one run again from its files, and return its runs. Unaudited runs of a batch are audited first,
-    and its report is written again. A run with files that changed since it ended is INCONCLUSIVE. `progress` gets each
-    long step in words. Raises `BadInput` for a folder that is neither, and for a single unaudited run."""
+    and its report is written again. A run whose files are missing, changed or unreadable is INCONCLUSIVE. `progress`
+    gets each long step in words. Raises `BadInput` for a folder that is neither, and for a single unaudited run."""
     from ackproof.run.conclude import conclude_again, judge_run
 
     path = storage.locate(directory).resolve()

@@ -77,7 +77,7 @@ class Console:
         self._errors.print(Text.assemble(("ackproof: warning: ", "bold yellow"), visible(text)))
 
     def raw(self, text: str) -> None:
-        """Write text for other programs to standard output, neither wrapped nor coloured."""
+        """Write text for other programs to standard output, neither wrapped nor coloured, and end it with a newline."""
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
 
@@ -126,8 +126,8 @@ class Console:
         self.rich.print(table)
 
     def batch(self, batch: BatchFile, where: str) -> None:
-        """Print the result of a batch: a row per case, the reasons for the verdicts of cases, the results over repeats
-        and the batch's verdict. `where`: path of the report, for the last line."""
+        """Print the result of a batch: a row per case; reasons for verdicts, and limits of what they say; results over
+        repeats; the batch's verdict. `where`: path of the report, for the last line."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("case", overflow="fold")
         for name in ("acked", "lost", "duplicate", "indet."):
@@ -230,9 +230,8 @@ class BatchView:
         self._say(f"[{self._done + 1}/{self._cases}] {case}" + (f"  racks {racks}" if racks else ""))
 
     def case_ends(self, case: str, error: str | None) -> None:
-        """Show that a case has ended, with its duration. `error`: why the harness failed; None if the case
-        ran.
-        """
+        """Show that a case has ended, with its duration. `error`: why the harness failed, of which the first line is
+        shown; None if the case ran."""
         with self._lock:
             self._done += 1
             self._progress.update(self._task, completed=self._done)

@@ -28,7 +28,7 @@ class Spec(BaseModel):
 def _config_text(value: object) -> str:
     """Return a setting's value as the text that Kafka and librdkafka parse, such as `true` for True.
 
-    Raises `PydanticCustomError` for a value that is no scalar, or has control characters.
+    Raises `PydanticCustomError` for None, for a list or mapping, and for a text with control characters or line breaks.
     """
     if value is None:
         raise wrong("expected a value", "an empty one is written ''")

@@ -20,7 +20,7 @@ class StormDraw:
 
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
-    """Kinds of faults that the storm could draw, but not with this seed."""
+    """Kinds on the storm's menu of which this seed draws none, because the storm has `swarm: true`; else empty."""
     unable: Mapping[int, str] = field(default_factory=dict)
     """Number of a drawn fault → why this machine cannot do it. Such a fault counts as missed."""
 
@@ -65,6 +65,7 @@ class Case:
 
     @property
     def planned(self) -> ExperimentSpec:
+        """The experiment with every fault of the case (`faults`), those that storms drew included."""
         return self.experiment.model_copy(update={"faults": self.faults})
 
     @property
@@ -81,6 +82,7 @@ class Case:
 
     @property
     def demands_a_finding(self) -> bool:
+        """True if an expectation is not met without a finding, such as `lost: "> 0"`."""
         return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.counts.values())
 
     @property
@@ -98,11 +100,11 @@ def cell_of(case_id: str) -> str:
 
 
 def find_cases(name: str, ids: Sequence[str]) -> list[str]:
-    """Return the ids in `ids` that `name` selects: an id, the name of a cell, or the beginning of exactly one cell's
-    name.
+    """Return the ids in `ids` that `name` selects. It is an id, the name of a cell, or a beginning that only ids of one
+    cell have.
 
-    A cell selects all its repeats. Raises `BadInput` if `name` selects no id, or is the beginning of several cells'
-    names.
+    The name of a cell selects all its repeats. Raises `BadInput` if `name` selects no id, or if it is neither an id nor
+    a cell and ids of several cells begin with it.
     """
     exact = [one for one in ids if name in (one, cell_of(one))]
     found = exact or [one for one in ids if name and one.startswith(name)]

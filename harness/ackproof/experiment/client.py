@@ -37,7 +37,7 @@ class ClientChoice:
         the cluster's.
 
         For a cluster that runs a build of sources or an image, that is the newest known release of its line. Return
-        '' for librdkafka, and the name of the program for a command.
+        '' for librdkafka, and the file name of the program for a command.
         """
         if self.command:
             return PurePath(self.command[0]).name

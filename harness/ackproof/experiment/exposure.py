@@ -1,5 +1,5 @@
-"""Types with which a kind of fault describes itself: `Draw` (a storm's random choice of its fields), `Exposure` (how a
-topic is exposed to the fault) and `Incidents` (what the fault may cause, as the model counts it)."""
+"""Types with which a kind of fault describes itself. `Draw`: a storm's random choice of its fields. `Exposure`: how a
+topic is exposed to the fault. `Incidents`: what the fault may cause, as the model counts it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ackproof.experiment.experiment import ExperimentSpec
 
 AS_KRAFT: Final = "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
-"""Reason why the model does not simulate some planned work in ZooKeeper mode."""
+"""Reason why the model simulates no fault that reassigns partitions in ZooKeeper mode."""
 LAG: Final = "replica.lag.time.max.ms"
 
 

@@ -44,7 +44,9 @@ class Grip(Enum):
 
 
 WHERE_IT_RUNS: Final = frozenset({Grip.SLOW})
+"""`OVER` of a fault that has an effect only while the node's process runs, if only at times."""
 WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
+"""`OVER` of a fault that has an effect as long as the node has a process, also a stopped one."""
 
 
 class Complaints(Protocol):
@@ -52,8 +54,8 @@ class Complaints(Protocol):
     fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if no problem was reported yet for these fields, and, with `cluster`, for the number of brokers
-        and the Kafka release in `cluster`."""
+        """Return True if no problem was reported yet for these fields and those around them. With `cluster`, there must
+        be none for the number of brokers and the Kafka release either."""
 
     def report(
         self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
@@ -119,7 +121,8 @@ class FaultSpec(Spec):
     """Needs that must be prepared before the cluster starts, whatever the fault's fields."""
 
     SENDS: ClassVar[bool] = False
-    """True if producers send only on request of this fault, until it lets them send freely."""
+    """True if producers, after a first record for each partition, send only on request of this fault, until it lets
+    them send freely."""
 
     number: int = Field(ge=1)
     trigger: Trigger
@@ -199,15 +202,15 @@ class FaultSpec(Spec):
         """Return why this fault certainly finds nothing to break while `first` is in force; '' if that is not certain.
 
         The text completes "finds nothing to break while FIRST …". With '', only the run shows whether both faults take
-        effect.
+        effect. Faults of links raise `FaultNotConfirmed` if this fault or `first` has no link that exists.
         """
         grip = first.keeps(spec)
         met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
         return f"keeps {met} {grip.value}" if grip and met else ""
 
     def meets(self, other: FaultSpec, spec: ExperimentSpec) -> str:
-        """Return in words the nodes of which both faults certainly hit the same one, such as `node 1` or `one of 1, 2,
-        3`. '' if it is not certain that a node is hit by both."""
+        """Return in words where both faults certainly hit the same node: `node 1`, or `one of 1, 2, 3` if it may be any
+        of these. '' if it is not certain that a node is hit by both."""
         (mine, least), (its, most) = self.reach(spec), other.reach(spec)
         if least + most <= len(mine | its):
             return ""  # only if they hit more nodes than there are, one is hit by both
@@ -309,7 +312,7 @@ COMMON: Final = frozenset({"number", "trigger", "hold"})
 
 def trigger_text(fault: FaultSpec) -> str:
     """Return in words when a fault begins. For a fault that a storm drew, the time counts from the beginning of the
-    storm, or of the drawn fault with which it is paired."""
+    storm, or of the first fault of its pair."""
     if fault.is_drawn and isinstance(fault.trigger, ChainTrigger):
         by, first = duration_text(fault.trigger.by), fault.trigger.fault
         return f"{by} into storm {first}" if first < DRAWN_FROM else f"{by} with fault {fault_name(first)}"

@@ -1,8 +1,9 @@
 """Who reads what an experiment writes: consumer groups, share groups, and a service under test.
 
-Members of a consumer group (`workload.groups`) read topics of the experiment in batches, take a given time for each
-record, and commit in one of several modes. Share groups (`workload.share_groups`, KIP-932) need Kafka 4.2. A service
-(`workload.service`) is a program of the user that copies records from one topic to another, or into a store of its own.
+Members of a consumer group (`workload.groups`) read topics of the experiment in batches. They take a given time for
+each record, and commit in one of several modes. Share groups (`workload.share_groups`, KIP-932) need Kafka 4.2. A
+service (`workload.service`) is a program of the user that copies records from one topic to another, or into a store of
+its own.
 """
 
 from __future__ import annotations
@@ -285,7 +286,8 @@ def _read_identity(value: object) -> str:
     """Parse where a service keeps the identity of a record. Return `value`, `header` or `key` as written, and for a
     mapping `{json: POINTER}` the JSON pointer (RFC 6901). A text that begins with `/` is returned as a pointer, too.
 
-    Raises `PydanticCustomError` for any other value, and for a POINTER that contains `~` or `"`.
+    Raises `PydanticCustomError` for any other value, and for a pointer that does not begin with `/`, or contains `~` or
+    `"`.
     """
     pointer = value[_JSON] if isinstance(value, Mapping) and list(value) == [_JSON] else value
     if isinstance(pointer, str) and pointer.startswith("/") and "~" not in pointer and '"' not in pointer:

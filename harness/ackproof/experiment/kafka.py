@@ -25,7 +25,8 @@ from ackproof.base.units import wrong
 from ackproof.experiment.base import Config, Spec, Text
 
 ELR: Final = "eligible.leader.replicas.version"
-"""Feature of eligible leader replicas (KIP-966). At level 1 the controller remembers the last in-sync replicas."""
+"""Feature of eligible leader replicas (KIP-966). At level 1, replicas that leave an ISR when it falls below
+min.insync.replicas stay eligible as leaders."""
 KRAFT: Final = "kraft.version"
 METADATA: Final = "metadata.version"
 ELR_NEEDS: Final = 23
@@ -185,8 +186,8 @@ class KafkaBuild:
     path: str | None = None
     """Path of a source tree, a distribution folder or a .tgz."""
     patch: str | None = None
-    """Jar or folder of classes that comes before the release's jars in the class path, or a script of Byteman rules
-    (`.btm`) that every node loads at its start."""
+    """Jar or folder of classes that comes before the release's jars in the class path. Or a script of Byteman rules
+    (`.btm`), which every node loads at its start."""
     image: str | None = None
     """Name of a container image that follows the conventions of apache/kafka."""
     digest: str | None = None

@@ -115,7 +115,8 @@ def shorten(text: str, limit: int = 60) -> str:
 
 
 def shorten_advice(advice: Advice, limit: int = 500) -> Advice:
-    """Return a message, shortened to `limit` characters and made printable."""
+    """Return a message, made printable, with fact and hint shortened to `limit` characters together, and the suggestion
+    to 300."""
     fact = shorten(advice.fact, limit)
     hint = shorten(advice.hint, max(1, limit - len(fact) - 2))
     return Advice(fact, hint, suggestion=shorten(advice.suggestion, 300))
@@ -175,8 +176,8 @@ _ALSO_SAID: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the valid name that `name` probably means; None if none is near. `cutoff`: required similarity, 0 …
-    1."""
+    """Return the valid name that `name` probably means, by `_ALSO_SAID`, else the one with the most similar spelling;
+    None if none is near. `cutoff`: required similarity, 0 … 1."""
     names = list(valid)
     for meant in _ALSO_SAID.get(name.lower(), ()):
         if meant in names:

@@ -199,7 +199,8 @@ _FIXED: Final = {
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
-    """Return the ruling on the anomaly class named `anomaly` that follows from the settings of a topic alone."""
+    """Return the ruling on the anomaly class named `anomaly` that follows from the settings of a topic alone. A class
+    that `TABLE` lacks is not judged."""
     row = TABLE.get(anomaly)
     if row is None:
         return Ruling(Chance.UNKNOWN, "a class this version does not know")

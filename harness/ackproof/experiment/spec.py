@@ -321,7 +321,7 @@ class ConsumerSpec(Spec):
     config: Config = Field(default_factory=dict, description="Further settings of the client library.")
 
     def config_of(self, reader: int) -> Config:
-        """Return the settings of one reader (counted from 0), including its rack."""
+        """Return the settings of one reader (counted from 0), with its rack unless `config` sets `client.rack`."""
         return (
             {"client.rack": self.racks[reader % len(self.racks)], **self.config}
             if self.racks

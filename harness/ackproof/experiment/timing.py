@@ -158,8 +158,8 @@ def timing_name(spec: ExperimentSpec) -> str:
 
 
 def timing_of(spec: ExperimentSpec) -> Timing:
-    """Return the name of the timing, the broker settings that differ from Kafka's defaults (none for a
-    cluster that someone else runs), and the ignored settings of the broker file."""
+    """Return the name of the timing, the broker settings that differ from Kafka's defaults, and the ignored settings of
+    the broker file. For a cluster that someone else runs, no differing settings are given."""
     changed, file = () if spec.ground.foreign else tuple(_changed(spec.cluster)), spec.cluster.settings_from
     return Timing(name=timing_name(spec), changed=changed, ignored={} if file is None else file.ignored)
 

@@ -81,8 +81,8 @@ class Matrix:
     choices: tuple[Choice, ...]
 
     def labels(self, choice: Choice) -> tuple[str, str]:
-        """Return the name of a combination (`case` if it has no settings), and the part of that name that stands for
-        settings that vary together ('' without any)."""
+        """Return the name of a combination (`case` if it has no settings), and the part of it for settings that vary
+        together ('' without any)."""
         short = dict(zip(self.paths, short_names(self.paths), strict=True))
         whole, together = [], []
         for option in filter(None, choice):
@@ -229,7 +229,7 @@ def _combine(found: Problems, axes: Axes) -> Matrix:
     varied = _paths_of(chain.from_iterable(axes.values()))
     excluded = _read_list(found, EXCLUDE, varied, axes)
     included = _read_list(found, INCLUDE, varied)
-    # As in GitHub Actions: `include` adds nothing if there is no axis.
+    # As in GitHub Actions: without an axis, each `include` is a case of its own.
     rows: list[Choice] = list(product(*axes.values())) if axes else []
     for option in excluded:
         if not any(_is_excluded(row, option) for row in rows) and found.sound_below(("matrix",)):

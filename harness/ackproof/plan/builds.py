@@ -46,7 +46,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
     broker file.
 
     `file`: the file's name in messages. `folder`: the file's folder, to which its paths are relative; paths from the
-    command line are relative to the working folder. Raises `InvalidExperiment` with all problems.
+    command line are relative to the working folder. Raises `InvalidExperiment` with all problems, OSError for an
+    unreadable file of a build.
     """
     found = Problems(file, root)
 
@@ -83,7 +84,8 @@ def fill_in_builds(file: str, root: MapNode, folder: FilePath) -> MapNode:
 def _identify(node: Node, base: FilePath) -> Node:
     """Return one value of `kafka`, filled in: `newest` becomes a version; a build, a patch or an image gets its
     version, digest and name. Any other value is returned unchanged. `base`: folder to which paths are relative.
-    Raises `AckproofError` if the newest release cannot be found or the build cannot be identified."""
+    Raises `AckproofError` if the newest release cannot be found or the build cannot be identified, OSError if a file of
+    the build cannot be read."""
     if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
         version = find_newest_release()
         return replace(node, value=version, text=version)
@@ -115,8 +117,8 @@ def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
     """Return the long form of a `settings_from` that names a file (`node`): its path, its settings, and the
     names of settings that are ignored, by the reason.
 
-    The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, is larger than 1
-    MiB, holds no settings, or has an entry that cannot be a broker setting.
+    The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, or is larger than 1 MiB.
+    Also raises it for a file without settings, and for an entry that cannot be a broker setting.
     """
     from ackproof.cluster.properties import (
         parse,

@@ -39,8 +39,8 @@ _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.re
 
 
 def check_clients(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` settings of producers and readers that their client does not support: the Java client, or a
-    program of the user."""
+    """Report to `found` clients of producers and live readers that cannot be used here (with `backend: model`, in a
+    soak, or with `observe.brokers`), and fields that a program of the user does not support."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
     for path, client, used in sides:

@@ -32,8 +32,8 @@ _OWN: Path = ("cluster", "controller_racks")
 
 
 def check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
-    """Report to `found` conflicts between a fault and its experiment: abilities of the backend, roles, partitions,
-    trigger."""
+    """Report to `found` conflicts between a fault and its experiment: abilities of the backend, roles, partitions, what
+    its kind objects to (`FaultSpec.check`), trigger."""
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     _check_possible(spec, type(fault), body, found)
@@ -250,8 +250,8 @@ def lacks(spec: ExperimentSpec) -> str | None:
 
 
 def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
-    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a fault kind that
-    a storm may draw at random (its `menu`), the path is that of the storm, and the name is the kind."""
+    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a fault kind on a
+    storm's `menu`, the path is that of the storm, and the name is the kind."""
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if why := fault.not_on("model"):

@@ -128,9 +128,9 @@ def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _check_release(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` an unsupported release, a build that the backend cannot run, and unknown feature levels. Levels
-    of a release line newer than ackproof knows are left to Kafka's own tool, which refuses wrong ones before the start.
-    """
+    """Report to `found` an unsupported release, a build that the backend cannot run, and feature levels that are
+    unknown or do not go together. Levels of a release line newer than ackproof knows are left to Kafka's own tool,
+    which refuses wrong ones before the start."""
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
         return

@@ -96,8 +96,8 @@ class Problems:
         """Add a problem with the value at `path`; if `key` is True, with the name of that field.
 
         `fact`: what is wrong, or an `Advice`. `hint`: what to do about it. `suggestion`: the text that the user
-        probably meant. `part`: keys and indexes that lead from `path` to the
-        exact position, such as the index of a list item; the message names `path` only.
+        probably meant. `part`: keys and indexes that lead from `path` to the exact position, such as the index of a
+        list item; the message names `path` only. A problem that was added already is not added again.
         """
         self._broken.add(path)
         if self.full:
@@ -198,8 +198,8 @@ class Problems:
             return None
 
     def refuse(self, detail: ErrorDetails, path: Path) -> None:
-        """Report one of pydantic's errors as a problem of the field at `path`, unless that field has a problem
-        already, or is missing because it was misspelt (`misspelt`)."""
+        """Report one of pydantic's errors as a problem of the field at `path`. Do not report it if that field has a
+        problem already, or is missing because it was misspelt (`misspelt`)."""
         if self.full or path in self._broken:
             self.breaks(path)
             return

@@ -56,8 +56,8 @@ class ExpectationMatcher:
 
         `choices`: the matrix's combination of each cell, in the same order. `complete` False: some cells are
         missing, so an expectation that applies to no cell is not reported. In the result settings are named by
-        their full paths. Reports the problems of expectations and claims, such as unknown settings, quantities that
-        no run can measure, expectations that apply to no cell, and contradictions between expectations.
+        their full paths. Reports the problems of expectations and claims: unknown settings, quantities that no run
+        can measure, expectations that apply to no cell, contradictions, and others.
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):

@@ -165,8 +165,7 @@ def _read_cells(
     """Read and check every cell. Return the cells, and the problems and warnings that the file itself does not have.
 
     `written` is the file without the settings of its broker file, because a cell may replace the broker file. A cell
-    is None if too little of it could be read, or if there are already so many problems that the file is refused
-    anyway.
+    is None if too little of it could be read. It is also None if more problems were found before than are reported.
     """
     specs: list[ExperimentSpec | None] = []
     by_problem: dict[Problem, list[Choice]] = {}

@@ -183,8 +183,8 @@ def _names_below(node: Node | None, above: Path) -> list[str]:
 
 
 def _find_topic_setting(path: Path, root: MapNode) -> str | None:
-    """Return the full path of a topic setting (such as `retention.ms`) that was written without `topics.NAME.config`,
-    for the topic that `path` names, else for the first topic; None for other paths, and without topics."""
+    """Return the full path of a topic setting that was written without `topics.NAME.config`, such as `retention.ms`. It
+    is for the topic that `path` names, else for the first topic. None for other paths, and without topics."""
     topics = root.entries.get("topics")
     first = next(iter(topics.entries), None) if isinstance(topics, MapNode) else None
     below = path[0] == "topics" and len(path) > 2
@@ -296,7 +296,7 @@ def ends(path: Path) -> list[str]:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest unambiguous end of each path."""
+    """Return of each path the shortest end that no other path of `paths` has; the whole path if there is none."""
     names = []
     for path in paths:
         others = [other for other in paths if other != path]

@@ -1,7 +1,7 @@
 """Expectations over repeats: matches each with its cells, and orders the runs that are compared.
 
-A comparison pairs each cell that its left side selects with the cell that its right side selects and that agrees with
-it in every axis which neither side names.
+A comparison has two sides. Each cell that the left side selects is paired with a cell that the right side selects. Both
+agree in every axis which neither side names, and there must be exactly one such cell.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class RepeatsMatcher:
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
         """Return those of the cells `hits` that have all `items`, as indexes; None, with a problem reported, if there
-        is none. An item is a setting such as `acks=all`, or the name of settings that vary together."""
+        is none or an item is unknown. An item is a setting such as `acks=all`, or the name of settings that vary
+        together."""
         chosen = list(hits)
         for item in items:
             name, equals, text = item.partition("=")

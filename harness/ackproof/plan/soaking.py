@@ -47,8 +47,8 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
     """Return the experiment with its load repeated for the duration of the soak, rounded to whole windows.
 
     Each window is as long as the load of the file and repeats its faults. `file`: its name in messages. Raises
-    `BadInput` if something in the file cannot be repeated window by window, if the duration is wrong or at most half
-    a window, or if there would be more than `MAX_OF_SOAK` faults.
+    `BadInput` if something in the file cannot be repeated window by window, or if the duration is wrong or at most half
+    a window. Also raises it for more than `MAX_OF_SOAK` faults in all windows.
     """
     backend = root.entries.get("backend")
     ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None

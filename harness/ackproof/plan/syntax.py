@@ -87,9 +87,9 @@ def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
 
 
 def _strange_blank(place: _Place) -> SyntaxProblem | None:
-    """Return the problem of a tab in the indentation, or of a character that looks blank and is none for YAML, such as
-    a no-break space; None if there is neither. Checks the line where the parser stopped, then the nearest one above
-    that is neither empty nor a comment."""
+    """Return the problem of a tab in the indentation, or of a character that only looks blank, such as a no-break
+    space; None if there is neither. Checks the line where the parser stopped, then the nearest one above that is
+    neither empty nor a comment."""
     for number in (place.at.line, place.above()):
         line = place.lines[number - 1] if number else ""
         tab = line[: _indent(line)].find("\t")
@@ -102,8 +102,8 @@ def _strange_blank(place: _Place) -> SyntaxProblem | None:
 
 
 def strange_blank(text: str) -> int | None:
-    """Return the column, from 1, of the first character in a line that looks blank and that YAML does not
-    accept as a blank, such as a no-break space; None if there is none."""
+    """Return the column, from 1, of the first character in a line that looks blank and is none for YAML, such as a
+    no-break space; None if there is none."""
     found = _BLANKS.search(text)
     return None if found is None else found.start() + 1
 

@@ -27,7 +27,8 @@ from ackproof.rundir.parts import digest
 @dataclass
 class PlannedCase:
     """A case of a running batch, with its run directory. `attempt` runs it and stores an `error`; `Batch.conclude` sets
-    `result`, which is None before. `file`: its experiment file; for a stored case, the folder of its run directory."""
+    `result`, which is None before. `file`: its experiment file; for a stored case, the folder that has its run
+    directory."""
 
     case: Case
     file: Path
@@ -140,7 +141,8 @@ class Batch:
         """Audit these cases as one job, judge each of them and all expectations over repeats, and write the results
         into `batch.json`.
 
-        `step` is called with the name of each long step. `simulate`: also simulate each case, for the report."""
+        `step` is called with the name of each long step. `simulate`: also simulate each case, for the report. Raises as
+        `run.conclude.conclude`, and OSError if `batch.json` cannot be written."""
         failed = {one.run for one in planned if one.error is not None}
         results = conclude([one.run for one in planned], step, failed=failed, simulate=simulate)
         for one, result in zip(planned, results, strict=True):

@@ -249,8 +249,8 @@ class CaseRun:
             self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
-        """Let the load go on for `AFTER_HEALING_S` s and, with `evidence.ack_after_healing`, until each partition has
-        acknowledged a record after the last healing, for a bounded time. Does nothing without faults."""
+        """Let the load go on for `AFTER_HEALING_S` s; with `evidence.ack_after_healing` until each partition has acked
+        a record since the healing, at most `AFTER_HEALING_BOUND_S` s (then noted). Does nothing without faults."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
@@ -376,7 +376,7 @@ class CaseRun:
         ).save(self.run.case_json)
 
     def end_everything(self) -> None:
-        """End all that was started. Remove the brokers' data, unless `keep_data` is set. Ledgers and logs stay."""
+        """End all that was started. Unless `keep_data` is set, remove brokers' data (foreign: topics of the run)."""
         self.stop.set()
         steps: list[Callable[[], object]] = [] if self.driver is None else [self.driver.heal_all]
         steps += [one.stop for one in (self.pulse, *self.askers, self.soak) if one is not None]

@@ -28,7 +28,8 @@ class Simulator(Protocol):
         """
 
     def simulate_beside(self, run: CaseDir) -> None:
-        """Simulate the case of a finished run a few times, and write `simulation.json` for the report."""
+        """Simulate the case of a finished run several times, and write `simulation.json` for the report. Write nothing
+        for a case that cannot be simulated."""
 
 
 class SoakLoad(Protocol):
@@ -36,7 +37,7 @@ class SoakLoad(Protocol):
 
     @property
     def rotation(self) -> Rotation:
-        """Sizes of ledger parts for the clients, so that each window of the soak has whole parts."""
+        """Sizes of ledger parts for the clients, so small that each window of the soak has several parts of each."""
 
     def run(
         self,

@@ -85,7 +85,7 @@ def fit_to_machine(cases: Sequence[tuple[Path, Case]]) -> list[tuple[Path, Case]
     """Return the cases, each with its file, and with marks on faults that this machine cannot inject (`mark_missed`).
 
     Raises `BadInput` if such a fault may not be marked. The message names the file of each of these faults, and its
-    line if the file is an experiment. Also raises `BadInput` for a client program of the user that is not found.
+    line if the file is an experiment. Also raises `BadInput` if a user's program for producers or readers is not found.
     """
     for file, case in cases:
         _find_programs(file, case)

@@ -44,7 +44,7 @@ class BatchOptions:
     """Address and credentials of a cluster that someone else runs; None: no such cluster is used."""
     out: Path = RUNS
     keep_data: bool = False
-    """True: keep the brokers' data after each run."""
+    """True: keep the brokers' data after each run, or the run's topics on an attached cluster."""
     simulate: bool = False
     """True: also simulate each case, for the report."""
     stored: bool = False
@@ -242,7 +242,7 @@ def stored_runs(directories: Sequence[Path], only: Sequence[str] = ()) -> list[t
     """Return runs on disk, each with its case and the random choices of that case.
 
     A directory is a case or a batch. `only`: ids of the cases to take, with or without their repeat; empty: all. Raises
-    `BadInput` for a directory without a case, and for a name in `only` that selects none.
+    `BadInput` for a directory without a case, and for a name in `only` that selects none or is ambiguous.
     """
     found: list[tuple[CaseDir, Case]] = []
     for directory in directories:
@@ -268,7 +268,7 @@ def expected_then(directories: Sequence[Path]) -> Iterator[str]:
 
 def _only(found: list[tuple[Where, Case]], wanted: Sequence[str]) -> list[tuple[Where, Case]]:
     """Return the cases that these names select (`find_cases`); all if no name is given. Raises `BadInput` for a name
-    that selects none."""
+    that selects none or is ambiguous."""
     ids = [case.id for _, case in found]
     chosen = {case_id for name in wanted for case_id in find_cases(name, ids)}
     return [(where, case) for where, case in found if not wanted or case.id in chosen]

@@ -68,10 +68,11 @@ class CaseOptions:
     """Options of a run that are not part of the case.
 
     `batch`: path of its batch's folder. `replay`: the command line that repeats the run. `keep_data`: keep the brokers'
-    data. `installed`: installation of the case's Kafka; None: it is found or made. `jars`: label of each Kafka that
-    nodes run → file name of a jar → SHA-256. `attachment`: address and credentials of a cluster that someone else runs
-    (backend `attach`). `healed`: called once, after the faults have healed and before the clients are closed. The next
-    case may start its cluster then. `hooks`: functions to call before a phase, with the run.
+    data, or the run's topics on an attached cluster. `installed`: installation of the case's Kafka; None: it is found
+    or made. `jars`: label of each Kafka that nodes run → file name of a jar → SHA-256. `attachment`: address and
+    credentials of a cluster that someone else runs (backend `attach`). `healed`: called once, after the faults have
+    healed and before the clients are closed; not if the run fails before. The next case may start its cluster then.
+    `hooks`: functions to call before a phase, with the run.
     """
 
     batch: str

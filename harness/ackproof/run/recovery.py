@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """One thing that has not recovered (`found`). `best`: its highest progress, at `since_s` (monotonic seconds)."""
+    """A thing that has not recovered (`found`). `best`: highest number of its progress, first seen at `since_s` (s)."""
 
     found: Unrecovered
     since_s: float
@@ -284,7 +284,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return brokers' evidence as fields of `Unrecovered`; None: it is not stuck after all. Raises `WireError`."""
+        """Return brokers' evidence as fields of `Unrecovered` ({}: none), None: it is not stuck. Raises `WireError`."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)

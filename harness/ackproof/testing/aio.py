@@ -61,7 +61,8 @@ class AuditedAioProducer(AuditedClient["AIOKafkaProducer"]):
         """Send a record with the header `ackproof` and record the attempt. Returns and raises as
         `AIOKafkaProducer.send` does; a record that cannot be serialized is no attempt.
 
-        The returned future may be cancelled: the record's outcome is recorded all the same.
+        The returned future may be cancelled: the record's outcome is recorded all the same. If this call itself is
+        cancelled, the record stays indeterminate.
         """
         raw_key = key if self._serialize_key is None else self._serialize_key(key)
         raw = value if self._serialize_value is None else self._serialize_value(value)

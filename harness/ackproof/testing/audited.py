@@ -52,8 +52,8 @@ def audit_producer(given: Any, book: Book) -> AnyAuditedProducer:  # noqa: ANN40
 
 def audit_consumer(given: Any, book: Book) -> AnyAuditedConsumer:  # noqa: ANN401 — any library's consumer
     """Return a proxy that records what this consumer reads. A mapping configures a `confluent_kafka.Consumer`. Raises
-    TypeError for any object that is no consumer of a supported library, for a consumer that is audited already, and for
-    a started consumer of aiokafka with deserializers.
+    TypeError for any object that is no consumer of a supported library, and for a consumer that is audited already.
+    Also raises it for a started consumer of aiokafka with deserializers.
     """
     __tracebackhide__ = True
     proxy: AnyAuditedConsumer = _proxy_for(given, "Consumer")(given, book)

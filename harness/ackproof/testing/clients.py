@@ -281,7 +281,7 @@ OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
 
 
 def _group_of(consumer: Consumer) -> str:
-    """Return the `group.id` of a consumer. The library has no method for it, but its group metadata begins with
+    """Return the `group.id` of a consumer. The library has no method for it. But its group metadata begins with
     `CGMDv2:`, the generation (4 bytes) and the group, up to a zero byte (rdkafka_cgrp.c)."""
     packed: bytes = consumer.consumer_group_metadata()
     return packed[11:].partition(b"\0")[0].decode()
@@ -318,9 +318,8 @@ class AuditedConsumer(AuditedReader[Consumer]):
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe, as `Consumer.subscribe` does. Each assignment by the group gets a new number in the
-        ledger.
-        """
+        """Subscribe, as `Consumer.subscribe` does. Each assignment by the group gets a new number in the ledger. The
+        callbacks get this proxy."""
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             self._assignment += 1

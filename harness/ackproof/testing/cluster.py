@@ -50,8 +50,8 @@ class KafkaCluster:
     logs, timeline and ledgers.
 
     `target` in its methods: a role such as `leader(orders/0)`, a node id, or several ids. Methods with a target return
-    the ids of the nodes, and raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no node
-    fits. `wanted`: the cluster to start. `folder`: its run directory. `seed`: seed of random choices, as among nodes.
+    the ids of the nodes. They raise `AckproofError` if the effect is not confirmed, `BadInput` for a target that no
+    node fits. `wanted`: the cluster to start. `folder`: its run directory. `seed`: seed of random choices.
     """
 
     def __init__(
@@ -135,8 +135,8 @@ class KafkaCluster:
     ) -> None:
         """Create a topic with the fields of experiment files; return when all partitions have a leader and a full ISR.
 
-        `replication_factor` None: the default of experiment files. `assignment`: brokers of each partition's replicas,
-        from which `partitions` follows. Raises `BadInput` for fields that an experiment file may not have.
+        `replication_factor` None: 3, or as many as there are brokers if they are fewer. `assignment`: brokers of each
+        partition's replicas, from which both numbers follow. Raises `BadInput` for what no experiment file may have.
         """
         said: dict[str, object] = {"config": dict(config or {})}
         if assignment is not None:
@@ -156,7 +156,7 @@ class KafkaCluster:
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
         """Return the ids of a partition's in-sync replicas, sorted. Call it as `isr("orders", 0)` or `isr("orders/0")`.
-        Raises `WaitTimeout` if no broker tells them."""
+        Raises `WaitTimeout` if no broker tells them within 10 s."""
         return tuple(sorted(self._state(topic, partition).isr))
 
     def await_leader(
@@ -245,7 +245,7 @@ class KafkaCluster:
 
     def start(self, target: Target | None = None) -> tuple[int, ...]:
         """Start nodes whose process has ended (default: all), and wait until they are back in the cluster. Return the
-        nodes. Raises `BadInput` if a node's process runs, or if none has ended, and for nodes that a `fault` block
+        nodes. Raises `BadInput` if a node's process has not ended, or if none has, and for nodes that a `fault` block
         ended."""
         return self._undo(Kill, NodeState.GONE, "start", target)
 
@@ -262,8 +262,8 @@ class KafkaCluster:
         self._cluster.check()
 
     def troubles(self) -> str:
-        """Return as text the faults so far, the most relevant of the nodes' log lines at WARN and above around them
-        (`bad_lines`), and the path of the logs."""
+        """Return as text the faults so far, the most relevant log lines at WARN and above around them (`bad_lines`),
+        and the path of the nodes' logs."""
         logs = {node.name: node.log_tail(_LOG_TAIL) for node in self._cluster.nodes.values()}
         said = bad_lines(logs, self._moments, self._ready) or ["no node logged anything at WARN or above"]
         faults = "; ".join(self._faults) or "none"
@@ -311,10 +311,10 @@ class KafkaCluster:
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
-        """Heal the faults that keep these nodes (`target` None: all nodes in `state`) down or stopped. Repair a node
-        that no fault keeps down or stopped like the healing of a fault `kind`. Return the nodes. Raises `BadInput` if
-        there are none, if one is in another state, or if a `fault` block keeps one down or stopped. `word`: name of the
-        call, for messages."""
+        """Heal the faults that keep these nodes (`target` None: all nodes in `state`) down or stopped. A node that no
+        fault keeps so is repaired as a fault `kind` would be healed. Return the nodes. Raises `BadInput` if there are
+        none, if one is in another state, or if a `fault` block keeps one down or stopped. `word`: name of the call, for
+        messages."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")

@@ -38,7 +38,8 @@ from ackproof.testing.plugin import display_path, own_warnings, session_of
 
 
 class ExperimentFile(pytest.File):
-    """An experiment file. All its errors are reported at once, with line and column."""
+    """An experiment file. All its errors are reported at once, with line and column. A file with expectations over
+    repeats is an error, too."""
 
     def collect(self) -> Iterator[ExperimentItem]:
         file = Path(display_path(self.path))
@@ -161,8 +162,8 @@ class PluginSession:
 
     def run(self, file: Path, case: Case) -> PlannedCase:
         """Run, audit and judge a case, and return it. A failure of the run is not raised: it is the `error` of the
-        result. Raises `BadInput` for a case that cannot be run here (nothing is started then), `AckproofError` if Kafka
-        cannot be installed, `MissingTool` or `AuditFailed` if Spark does not start."""
+        result. Raises `BadInput` for a case that cannot be run here (nothing is started then). Raises `AckproofError`
+        if Kafka cannot be installed, `MissingTool` or `AuditFailed` if Spark does not start."""
         ((_, case),) = fit_to_machine([(file, case)])
         ready = {build: self.installed(build) for build in case.builds}
         require_points([case], ready)

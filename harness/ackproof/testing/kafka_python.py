@@ -1,8 +1,8 @@
 """Audited clients of kafka-python: they record every attempt of a KafkaProducer and every read of a KafkaConsumer.
 
 Their serializers and deserializers work as before; the ledger records the bytes. A record that `send` refuses has
-failed: it was never sent. kafka-python may send any other record again for as long as it tries, so that an error of its
-future is not definite: the record is indeterminate.
+failed: it was never sent. Without room or metadata it is no attempt. kafka-python may send any other record again for
+as long as it tries, so that an error of its future is not definite: the record is indeterminate.
 """
 
 from __future__ import annotations

@@ -100,12 +100,13 @@ class Ledger:
     def assert_durable(self, *, settle_s: float = 60.0) -> None:
         """Assert that every acknowledged record is at its offset, and that the code under test swallowed no error.
 
-        Heals the cluster, flushes the producers, waits until all is at rest (at most `settle_s` seconds), reads the
-        topics of this ledger back and audits them. Raises AssertionError for two reasons. (a) Acknowledged records are
-        gone, moved or damaged, records are there that had failed, or two reads of an offset differ: Kafka, as it is
-        configured, broke a promise. (b) Records are missing whose delivery failed or is unknown, and which were not
-        given up (`gave_up`): the code under test swallowed the error. Raises `EvidenceMissing` if the evidence is not
-        enough, `NodeDied` if a node died by itself.
+        Heals the cluster, flushes the producers, and waits until all is at rest (at most `settle_s` seconds). Then
+        reads the topics of this ledger back and audits them. Raises AssertionError for two reasons. (a) Acknowledged
+        records are gone, moved or damaged, records are there that had failed, or two reads of an offset differ: Kafka,
+        as it is configured, broke a promise. (b) Records are missing whose delivery failed or is unknown, and which
+        were not given up (`gave_up`): the code under test swallowed the error. A record is not missing if one with the
+        same topic, key and value is there. Records that expired or were compacted count as gone. Raises
+        `EvidenceMissing` if the evidence is not enough, `NodeDied` if a node died by itself.
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)

@@ -77,8 +77,8 @@ def read_fault(
     describes it.
 
     `whom`, `fields`: the target and the fields, as in `KafkaCluster.fault`. `number`: the fault's number. `seed`: seed
-    of its random choices. Raises `BadInput` for a fault that is invalid in an experiment, too, and for a fault that
-    requires preparations with which the cluster was not started.
+    of its random choices. Raises `BadInput` for a fault that no experiment may have, and for one that asks producers
+    for records (`SENDS`). Also raises it if the cluster was started without the preparations that the fault requires.
     """
     what = f"fault({kind!r})"
     if (known := fault_kinds().get(kind)) is not None and known.SENDS:

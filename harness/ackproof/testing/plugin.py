@@ -104,8 +104,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the nodes' warnings to the report of a failed test that used a cluster, unless the test's own code has an
-    error such as NameError (`fixtures.note_end`)."""
+    """Add the nodes' warnings to the report of a failed test that used a cluster. Do not add them for an error of the
+    test's own code, such as NameError (`fixtures.note_end`)."""
     report = yield
     if "kafka_cluster" in getattr(item, "fixturenames", ()):
         from ackproof.testing.fixtures import note_end

@@ -1,7 +1,7 @@
 """Base of the proxies by which audited clients of all libraries record what they do.
 
-After its test an audited client drops the real client. Otherwise the real client's threads would go on trying to reach
-a cluster that is gone, and log to standard error, for as long as a failed test's traceback holds the proxy.
+After its test an audited client drops the real client. Otherwise that client's threads would try to reach a cluster
+that is gone, and log errors, as long as a failed test's traceback holds the proxy.
 """
 
 from __future__ import annotations
