@@ -1,11 +1,11 @@
 """Checks that replicas in the ISR have every acknowledged record, and that the logs of replicas that left it agree.
 
-The log of a replica that left is compared with the log of one that is in sync, below the high watermark of the time
-when it left.
+The log of a replica that left is compared with the log of one that is in sync. Only offsets below the high watermark of
+the time when it left count.
 
 acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
-the metadata log. A sample that finds the log of an in-sync replica behind an offset that was acknowledged before the
-replica was asked shows a leader that counted fewer replicas, or none, even if no loss follows.
+the metadata log. A sample may find the log of an in-sync replica behind an offset that was acknowledged before the
+replica was asked. Then the leader counted fewer replicas, or none, even if no loss follows.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for each partition where at least two samples show a replica in
-    the controller's ISR whose log ended below an offset that had been acknowledged with acks=all.
+    """Yield a `breaks` opinion (a promise is broken) for each partition where a replica in the controller's ISR lacked
+    a record that had been acknowledged with acks=all. At least two samples must show such a log end.
 
-    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, for deleted topics, for
-    partitions whose logs a fault damages, or if a fault shifts a clock. Raises OSError or `BadInput` for a broken file.
+    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, or if a fault shifts a
+    clock. Left out are deleted topics, and partitions whose logs a fault damages. Raises OSError or `BadInput` for a
+    broken file.
     """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]

@@ -83,8 +83,8 @@ def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion
 
 
 def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each acks=0 producer that closed before brokers had read all
-    that it sent, if records are lost: the end of its process may have lost them."""
+    """If records are lost, yield a `lacks` opinion (evidence is missing) for each acks=0 producer that closed before
+    brokers had read all that it sent: the end of its process may have lost them."""
     if not facts.audit.counts.get(Anomaly.LOST):
         return
     for event in facts.events:

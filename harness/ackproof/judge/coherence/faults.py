@@ -106,8 +106,8 @@ def check_scripts(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of order or
     differ from the case's. A script is a fault that leads brokers through steps, one at a time (`faults.script`).
 
-    If the timeline says that the script took effect, also yield one for missing steps, and one for each step whose
-    observed state was not the expected one.
+    If the timeline says that the script took effect, also yield one for missing steps. Yield one, too, for each step
+    whose observed state was not the expected one.
     """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
@@ -141,10 +141,10 @@ def check_targets(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each event of a fault that aims at nodes which cannot have
     held the fault's roles.
 
-    Also yield one for each `FaultAsked` event with a wrong role, without a trigger (why the fault began then) or, if
-    the fault was confirmed, without nodes. Yield one for a `FaultConfirmed` or `FaultRecovered` event without a
-    witness: the check that saw the effect or the healing. Nothing is yielded for an attached cluster, whose nodes have
-    ids of their own.
+    Also yield one for each `FaultAsked` event with a wrong role, or without a trigger (why the fault began then). Yield
+    one, too, for such an event without nodes if the fault was confirmed. Yield one for a `FaultConfirmed` or
+    `FaultRecovered` event without a witness: the check that saw the effect or the healing. Nothing is yielded for an
+    attached cluster, whose nodes have ids of their own.
     """
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
