@@ -289,7 +289,8 @@ def cut_ranges(
 
 
 def find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
-    """Return the keys at which `count` ranges of about equal cost begin, except the first range.
+    """Return the keys at which `count` ranges of about equal cost begin, except the first range; [] without `spans`, or
+    if `count` is below 2. A key may come several times.
 
     `spans`: (least key, greatest key, cost) of each row group. Assumes that rows lie evenly in the span of their group.
     """

@@ -88,9 +88,8 @@ class RemovedRecords:
 
     @property
     def at_read_committed(self) -> Bools:
-        """Mask like `explained`, for the final read at read_committed: it starts later, so more records may
-        have expired.
-        """
+        """Mask like `explained`, for the final read at read_committed. That read starts after the other one, so that
+        more records may have expired by then."""
         start = self.removal.committed_start
         if not self.possible or start <= self.removal.log_start:
             return self.explained
