@@ -49,8 +49,8 @@ def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
 
 
 def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return, for each partition of the question, how far the log end of the question's node is above the high
-    watermark, at each sample that shows both. Raises `Unknown` without such a partition."""
+    """Return, for each partition of the question, by how many offsets the log end of the question's node is above the
+    high watermark. Samples that lack one of the two are left out. Raises `Unknown` without such a partition."""
     state = State(partial(_lag, ask.node or 0))
     return {
         str(replace(ask, place=place)): Observations.read(evidence, state, place)
