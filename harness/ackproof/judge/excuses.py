@@ -1,11 +1,11 @@
 """Findings that a client library or a setting explains: the excuses of `rundir.guarantees`, record by record.
 
 Each needs evidence in the run: the times of the attempt, the leader epochs and producer ids in the logs on disk, the
-leaders that were observed, the clocks that faults set. Without it nothing is excused.
+observed leaders, the clocks that faults set. Without it nothing is excused.
 
 A broker knows a copy by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
-on records that it had sent, and when a batch is refused as out of sequence because the one before it failed. Then it
-sends again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
+on records that it had sent, or a batch is refused as out of sequence because the one before it failed. Then it sends
+again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
 "Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id excuses only records
 that were in flight when their client gave up on something. Two copies within one epoch are the broker's own.
 """

@@ -127,7 +127,8 @@ class Facts(Evidence):
 
     @cached_property
     def quiet(self) -> Spans:
-        """Time spans (begin, end), in ns since the run's start, with load and without an active fault."""
+        """Time spans (begin, end), in ns since the run's start, with load and without an active fault
+        (`starved.quiet`)."""
         return quiet(self)
 
     @cached_property

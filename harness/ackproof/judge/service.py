@@ -89,9 +89,9 @@ def read_service(run: CaseDir) -> ServiceFile | None:
 
 
 def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartition]) -> ServiceCounts:
-    """Compare the final read of the input partitions (`places`) with the output, and return what became of each input
-    record. Records without an identity, or that are not intact, are left out. Raises OSError or ArrowException for a
-    broken file."""
+    """Compare the final read of the input partitions (`places`, at least one) with the output, and return what became
+    of each input record. Records without an identity, or that are not intact, are left out. Raises OSError or
+    ArrowException for a broken file."""
     rows = FinalRows(run)
     keys, partitions, offsets = [], [], []
     for index, place in enumerate(places):

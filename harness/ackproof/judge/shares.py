@@ -56,8 +56,8 @@ def count_shares(
     shares: pa.Table, there: Sequence[tuple[TopicPartition, npt.NDArray[np.int64]]], limit: int
 ) -> ShareCounts:
     """Return how many records of a share group met each fate in the group. `shares`: rows of one group (schema
-    `SHARES`). `there`: offsets of the intact records of each partition in the final read, each once. `limit`: delivery
-    limit of the group."""
+    `SHARES`). `there`: offsets of the intact records of each partition (at least one) in the final read, each once.
+    `limit`: delivery limit of the group."""
     refused, acknowledged = (
         pc.equal(shares["result"], int(result)) for result in (ShareResult.REFUSED, ShareResult.ACKNOWLEDGED)
     )

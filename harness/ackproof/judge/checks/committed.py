@@ -128,7 +128,7 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
 
 
 def first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
-    """Return one `breaks` opinion on all of `found` (not empty): the lowest partition's sentence, and their number."""
+    """Return a `breaks` opinion on `found` (not empty): the lowest partition's sentence, and how many there are."""
     more = f" ({len(found)} partitions)" if len(found) > 1 else ""
     return breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
 

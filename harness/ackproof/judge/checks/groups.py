@@ -101,9 +101,9 @@ def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
     """Compare committed offsets after the load with the logs of in-sync replicas, and with what members committed.
 
     Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in a log.
-    Yields it, too, if the coordinator returned or wrote an offset that no member committed. Yields `not judged` for a
-    group whose commits a disk fault, a clock or a user's command may have changed, or if elections are not known
-    (conditions `outside` and `unsure`). One `agrees` stands for all partitions without a difference. A group whose
+    Yields it, too, if the coordinator returned or wrote an offset that no member committed. Yields `not judged` under
+    the conditions `outside` and `unsure`: a disk fault, a clock or a user's command may have changed the group's
+    commits, or elections are not known. One `agrees` stands for all partitions without a difference. A group whose
     coordinator did not answer, and deleted topics, are left out.
 
     A follower may lag, so only logs that end at the coordinator's log end offset are compared. A commit without an

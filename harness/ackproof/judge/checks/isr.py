@@ -51,7 +51,7 @@ class _Behind(NamedTuple):
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) for each partition where a replica in the controller's ISR lacked
-    a record that had been acknowledged with acks=all. At least two samples must show such a log end.
+    a record. The record had been acknowledged with acks=all before, and at least two samples show such a log end.
 
     Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, or if a fault shifts a
     clock. Left out are deleted topics, and partitions whose logs a fault damages. Raises OSError or `BadInput` for a
@@ -147,8 +147,8 @@ def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare the log of each replica that left the ISR with the log of a replica that stayed. Yield a `lacks` opinion
-    (evidence is missing) for each that differs.
+    """Compare the log of each replica that left the ISR with the log of one that is in it at the end. Yield a `lacks`
+    opinion (evidence is missing) for each that differs.
 
     Logs are compared below the high watermark of the last sample with the replica in the ISR. A replica in the ISR
     holds every record below that mark, and never removes one by itself. If the replay of the run through the reference

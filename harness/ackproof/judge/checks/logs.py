@@ -85,8 +85,8 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics.
 
     Yields a `breaks` opinion (a promise is broken) where in-sync logs that no fault damaged differ below the high
-    watermark, end below it, or all lack an offset. Yields it, too, where a log has other records than both the final
-    reader and another reader got. Yields `contradicts` if only the final reader has other records.
+    watermark or end below it. Yields it, too, where all of them lack an offset, or where the final reader and another
+    one both got other records than a log has. Yields `contradicts` if only the final reader did.
 
     Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any. If
     the read of a partition is incomplete, only its end is compared with the ends of the logs. Yields nothing without a

@@ -75,8 +75,8 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
-    """Check that each window has the partitions of the case, and that all windows together cover each from offset 0 to
-    the end of the final read, without gaps. Yields `contradicts` (files disagree) where they do not."""
+    """Check that each window has the partitions of the case. All windows together must cover each partition from offset
+    0 to the end of the final read, without gaps. Yields `contradicts` (files disagree) where they do not."""
     ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
     for window in facts.windows:
         read = {one.place: one for one in window.read}

@@ -200,7 +200,7 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
     """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition these are its
-    holders in samples around that time, and all holders that the metadata log has in the run."""
+    holders in samples around that time. All holders that the metadata log has in the run are among them."""
     spec = facts.case.experiment.cluster
     each: dict[Role, set[int] | None] = {}
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):
@@ -221,8 +221,8 @@ def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequenc
     that may have held the role.
 
     If the case alone decides who holds the role, all of `holders` are certain. For a rack of a partition's replica or
-    of the active controller, those in the racks of `nodes` are, because a fault hits a whole rack. For any other role
-    none is: each of `holders` may have been the only one.
+    of the active controller, those in the racks of `nodes` are: a fault hits a whole rack. For any other role none is:
+    each of `holders` may have been the only one.
     """
     moves = (part.kind in OF_PARTITION or part.group is not None for part in role.walk())
     if not (any(moves) or any(map(_is_active_controller, role.walk()))):

@@ -146,8 +146,8 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
     too, for a sampled offset or epoch below -1.
 
     In a run without a seal, the opinion is `contradicts` (files disagree). A seal's digests prove that the files are
-    unchanged. So the opinion in a sealed run is `lacks` (evidence is missing), except for a high watermark of one
-    leader that certainly fell within one epoch. That is `breaks` (a promise is broken).
+    unchanged. So the opinion in a sealed run is `lacks` (evidence is missing). It is `breaks` (a promise is broken) for
+    a high watermark of one leader that certainly fell within one epoch.
     """
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
@@ -199,8 +199,8 @@ def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
 
 
 def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[tuple[str, bool]]:
-    """Yield (sentence, certain) for the first fall of the high watermark within a leader epoch, although the leader's
-    process ran and its log was not cut.
+    """Yield (sentence, certain) for the first fall of the high watermark within a leader epoch, while the leader ran
+    and its log was not cut.
 
     `certain`: a later sample shows the same leader epoch. Then that leader gave both answers, and contradicts itself.
     Otherwise it may have been elected again between the two requests of the sample.
@@ -257,9 +257,8 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]) -> str:
-    """Return how a sample differs from the metadata log's records of its leader epoch, in words; '' if it
-    agrees.
-    """
+    """Return how a sample differs from the metadata log's records of its leader epoch, in words; '' if it agrees. In
+    ZooKeeper mode only the epoch is compared."""
     epoch, when = f"leader epoch {sample.leader_epoch}", f"was seen at {sample.t_ns / 1e9:.1f} s"
     if not decided:
         return f"{epoch} {when}, and the metadata log does not know it"
