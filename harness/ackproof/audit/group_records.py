@@ -24,8 +24,8 @@ DELIVERED: Final[Mapping[str, str]] = {
     "state": "i1",
 }  # fmt: skip
 _GAPS: Final = 2
-"""Identities are numbered by arithmetic on producer and seq, with gaps for identities that do not occur, if that takes
-at most this many numbers per row. Otherwise they are sorted and numbered without gaps."""
+"""Identities are numbered by arithmetic on producer and seq if that takes at most this many numbers per row; identities
+that do not occur leave gaps. Otherwise they are sorted and numbered without gaps."""
 _WHY: Final = (
     "no member was handed it",
     "a member was handed it, and did not process it",

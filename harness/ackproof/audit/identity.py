@@ -339,7 +339,7 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
 
 def _is_restamped(match: _ProducedMatch, stamps: TimestampRule) -> Bools:
     """Return a mask over the intact copies of produced records (`match.own`): True if the copy has a timestamp that
-    `stamps` does not allow."""
+    `stamps` does not allow. A copy without a timestamp (-1) is allowed."""
     stamp = match.copies.ints("timestamp_ms")[match.own]
     wrong: Bools = stamp >= 0  # the oldest format of records has no timestamps
     if stamps.sent_from_ns is not None:

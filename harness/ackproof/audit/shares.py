@@ -296,7 +296,7 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Add findings of classes aborted_read and early_read: reads at read_committed that no such reader should get.
+        """Add findings of classes aborted-read and early-read: reads at read_committed that no such reader should get.
 
         `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: kind of the reader, for
         the text of the findings (`final` or `live`). Raises OSError if the findings cannot be written.
