@@ -300,8 +300,8 @@ def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Obs
 
 
 def _whole_samples(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
-    """Yield (time in ns, assignments) for each sample at which the replicas of every partition were observed at most
-    `HOLE_NS` ago."""
+    """Yield (time in ns, assignments) for each time of samples at which the replicas of every partition were observed
+    at most `HOLE_NS` ago."""
     newest: dict[TopicPartition, tuple[int, Assignment]] = {}
     count = len(evidence.samples_of)
     samples = sorted(
