@@ -214,7 +214,8 @@ class Facts(Evidence):
 
 
 def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer]]:
-    """Return (question, bound, answer of the run) for each expectation of a case on a single run."""
+    """Return (question, bound, answer of the run) for each expectation of a case on a single run. Raises `BadInput`,
+    OSError or ArrowException if the files of a state (`Quantity.state`) cannot be read."""
     return [
         (ask, bound, answered(evidence, ask, bound))
         for expect in case.experiment.expect

@@ -91,7 +91,8 @@ class GroupFacts:
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
         """Return the conditions that hold for an anomaly class with findings: `conditions`, and those that depend on
-        the class, its findings or the group's ledgers. Raises OSError or ArrowException if one cannot be read."""
+        the class, its findings or the group's ledgers. Raises OSError or ArrowException if one cannot be read,
+        `BadInput` as `conditions` does."""
         more: dict[Condition, str] = {}
         if outsiders := self._outsiders:
             member, number = min(outsiders)

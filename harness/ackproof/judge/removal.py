@@ -87,7 +87,8 @@ def work_out_removals(run: CaseDir) -> None:
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
     """Return for each partition of the case what may have removed its records: retention, compaction or deletion.
     `final`: the final read, which has the log starts; None if the run has none. If the read of a partition is
-    incomplete, its log start counts as 0."""
+    incomplete, its log start counts as 0. Raises `BadInput`, OSError or ArrowException for facts that cannot be read.
+    """
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
     starts, committed = ({one.place: one.start for one in read if one.complete} for read in reads)

@@ -86,7 +86,7 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
 
     Yields a `breaks` opinion (a promise is broken) where in-sync logs that no fault damaged differ below the high
     watermark or end below it. Yields it, too, where all of them lack an offset, or where the final reader and another
-    one both got other records than a log has. Yields `contradicts` if only the final reader did.
+    one got other records than a log has. Yields `contradicts` if only the final reader did.
 
     Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any. If
     the read of a partition is incomplete, only its end is compared with the ends of the logs. Yields nothing without a

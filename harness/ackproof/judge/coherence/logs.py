@@ -255,8 +255,8 @@ def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> 
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:
-    """Yield a sentence for copies of a batch in several logs that have the same CRC, but differ in a column that it
-    covers (`_COVERED`).
+    """Yield a sentence for copies of a batch that have the same CRC, but differ in a column that it covers
+    (`_COVERED`).
 
     Also yield one for copies that are equal in all these columns and differ in the CRC. They hold the same records in
     other bytes of the same length, and no broker writes these. Only copies whose CRC is right are compared.
