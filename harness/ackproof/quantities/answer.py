@@ -93,7 +93,8 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     for its own view) is measured for each of them.
 
     `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined over all nodes. `time_to` of a metric is the
-    time until the metric is above 0; for latencies, which are always above 0, it is left out.
+    time until the metric is above 0; for latencies, which are always above 0, it is left out. Raises `BadInput`,
+    OSError or ArrowException if evidence that runs collect on request, or the samples, cannot be read.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})
