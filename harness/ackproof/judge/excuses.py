@@ -248,8 +248,8 @@ def _forgotten(facts: Facts) -> int:
 
 
 def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: int, until_ns: int) -> float:
-    """Return by how many ms, at most, faults had set the clock of an epoch's leader ahead between these times. Jumps
-    add up."""
+    """Return by how many ms, at most, faults had set the clock of an epoch's leader ahead between `since_ns` and
+    `until_ns`; 0 if none had. Jumps add up."""
     leaders = {
         sample.leader for sample in facts.samples_of.get(place, ()) if sample.leader_epoch == epoch
     } - {-1}

@@ -257,8 +257,8 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]) -> str:
-    """Return how a sample differs from the metadata log's records of its leader epoch, in words; '' if it agrees. In
-    ZooKeeper mode only the epoch is compared."""
+    """Return how a sample differs from `decided`, the metadata log's records of its leader epoch, in words; '' if it
+    agrees. In ZooKeeper mode only the epoch is compared."""
     epoch, when = f"leader epoch {sample.leader_epoch}", f"was seen at {sample.t_ns / 1e9:.1f} s"
     if not decided:
         return f"{epoch} {when}, and the metadata log does not know it"
