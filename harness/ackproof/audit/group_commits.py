@@ -135,9 +135,9 @@ def _find_epochs_over(
     sent_commits: tuple[Ints, Ints, Ints],
 ) -> Iterator[tuple[int, str]]:
     """Yield (index in `sent_commits`, reason such as "its member had left") of each commit whose member epoch was over:
-    below the member's epoch in the log just before the commit. A commit without an answer, or during which the
-    member id changed, is not judged. If the run had brokers of Kafka 4.3, commits that these accept are left out
-    (`_may_commit`).
+    below the member's epoch in the log just before the commit. A commit without an answer, or during which the member
+    id changed, is not judged, nor is one after a static member left. If the run had brokers of Kafka 4.3, commits that
+    these accept are left out (`_may_commit`).
 
     `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
     """
@@ -321,8 +321,8 @@ def _find_by_time(
     resets: Sequence[tuple[int, int]],
     others: tuple[Ints, Ints],
 ) -> Iterator[Regression]:
-    """Yield each time that the committed offset went back, judged by the times of commits and answers. This serves
-    partitions for which no log of `__consumer_offsets` has the whole history.
+    """Yield each time that the committed offset went back, judged by the times of the commits `accepted` and of the
+    answers `observed`. This serves partitions for which no log of `__consumer_offsets` has the whole history.
 
     `resets`: (time, new offset) of each reset. `others`: begins and offsets of further commits, each of which may have
     reached the log at any time after its begin. These are commits without an answer, and commits that only a log shows

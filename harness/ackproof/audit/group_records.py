@@ -188,7 +188,7 @@ def audit_output(
     counted are left out.
 
     `there`: input records by partition. `copies`: output records (schema `COPY`). Both must hold all records of each
-    identity that occurs in them.
+    identity that occurs in them. `events`: membership events by input partition.
     """
     copies = copies.take((copies["producer"] >= 0) & (copies["seq"] >= 0)).sorted_by("partition", "offset")
     (keys, *of_inputs), length = _number_identities([copies, *there.values()])
