@@ -1,13 +1,13 @@
 """Commits of a group for one partition, which `group_units` audits: lost, regressed and zombie commits.
 
-A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a
-lower offset was in force afterwards, or was returned by the coordinator, and no reset or concurrent commit
-explains that. It is a zombie's if the coordinator accepted it although its generation or member epoch was over: at its
-place in the log, a newer one had begun or the member had left.
+A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a lower
+offset was in force afterwards, or was returned by the coordinator, and no reset or concurrent commit explains that. It
+is a zombie's if the coordinator accepted it although its generation or member epoch was over: at its place in the log,
+a newer one had begun or the member had left.
 
-If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise
-times order the commits: commits that were in flight together may have any order, and a commit without an
-answer may have reached the log at any time after its begin.
+If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise times order
+the commits. Commits that were in flight together may have any order. A commit without an answer may have reached the
+log at any time after its begin.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def _find_epochs_over(
     sent_commits: tuple[Ints, Ints, Ints],
 ) -> Iterator[tuple[int, str]]:
     """Yield (index in `sent_commits`, reason such as "its member had left") of each commit whose member epoch was over:
-    below the member's epoch in the log just before the commit. A commit without an answer, or during which the
-    member id changed, is not judged. If the run had brokers of Kafka 4.3, commits that these accept are left out
-    (`_may_commit`).
+    below the member's epoch in the log just before the commit. A commit without an answer, or during which the member
+    id changed, is not judged, nor is one after a static member left. If the run had brokers of Kafka 4.3, commits that
+    these accept are left out (`_may_commit`).
 
     `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
     """
@@ -321,8 +321,8 @@ def _find_by_time(
     resets: Sequence[tuple[int, int]],
     others: tuple[Ints, Ints],
 ) -> Iterator[Regression]:
-    """Yield each time that the committed offset went back, judged by the times of commits and answers. This serves
-    partitions for which no log of `__consumer_offsets` has the whole history.
+    """Yield each time that the committed offset went back, judged by the times of the commits `accepted` and of the
+    answers `observed`. This serves partitions for which no log of `__consumer_offsets` has the whole history.
 
     `resets`: (time, new offset) of each reset. `others`: begins and offsets of further commits, each of which may have
     reached the log at any time after its begin. These are commits without an answer, and commits that only a log shows
@@ -352,7 +352,7 @@ def _find_by_time(
         else:
             explained = bool((possible == offset[at]).any())
             how = str(observed[at - count])
-        if low >= count:  # somebody was told this: name the last commit that is not below it
+        if low >= count:  # this is an answer: name the last commit that is not below it
             known = np.flatnonzero((accepted["done_ns"] < begun[at]) & (accepted["offset"] >= offset[low]))
             low = int(known[np.argmax(accepted["done_ns"][known])]) if len(known) else -1
         if not explained and low >= 0:

@@ -31,7 +31,8 @@ _NO_ROWS: Final = empty_rows(_OFFSETS)
 
 class MemberEpoch(NamedTuple):
     """Member epoch of a member of a KIP-848 group, valid from `position` in the log of `__consumer_offsets` on.
-    `epoch`: -1 if the member had left by then. `assigned`: its partitions, each with its assignment epoch."""
+    `epoch`: -1 if the member had left by then, -2 if it had and is static. `assigned`: partitions that it owns, also
+    those that it is to revoke, each with its assignment epoch (-1 before Kafka 4.3)."""
 
     position: int
     epoch: int

@@ -202,8 +202,8 @@ def examine_groups(
     doubted: Collection[str],
 ) -> list[ExaminedGroup]:
     """Return the groups of a run by its `groups-plan.json`; none without that file. `set_aside`, `doubted`: as in
-    `ExaminedGroup`. Raises `BadInput` for a document
-    that cannot be read, `Rejected` for a part with a missing or wrong column, OSError if a file disappears."""
+    `ExaminedGroup`. Raises `BadInput` for a document that cannot be read, `Rejected` for a part with a missing or wrong
+    column, OSError if a file disappears."""
     if not case.groups_plan.exists():
         return []
     file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()

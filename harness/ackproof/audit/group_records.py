@@ -24,8 +24,8 @@ DELIVERED: Final[Mapping[str, str]] = {
     "state": "i1",
 }  # fmt: skip
 _GAPS: Final = 2
-"""Most numbers per row for which identities get their numbers by arithmetic on producer and seq. Above it, identities
-are sorted and numbered in order."""
+"""Identities are numbered by arithmetic on producer and seq if that takes at most this many numbers per row; identities
+that do not occur leave gaps. Otherwise they are sorted and numbered without gaps."""
 _WHY: Final = (
     "no member was handed it",
     "a member was handed it, and did not process it",
@@ -188,7 +188,7 @@ def audit_output(
     counted are left out.
 
     `there`: input records by partition. `copies`: output records (schema `COPY`). Both must hold all records of each
-    identity that occurs in them.
+    identity that occurs in them. `events`: membership events by input partition.
     """
     copies = copies.take((copies["producer"] >= 0) & (copies["seq"] >= 0)).sorted_by("partition", "offset")
     (keys, *of_inputs), length = _number_identities([copies, *there.values()])

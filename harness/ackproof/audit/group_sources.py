@@ -71,7 +71,7 @@ ALL_PLACES: Final = PlaceSet()
 
 class Event(NamedTuple):
     """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported, `t_ns` ns after the
-    run's start. `place`: its partition, -1 if the event names none.
+    run's start. `member_id`: the coordinator's name of the member. `place`: its partition, -1 if the event names none.
 
     `position`: in a `position` event the committed offset that the coordinator returned (-1: none); in a `reset` event
     the new position. `from_offset`: in a `reset` event the old position. Both are -1 in other events.

@@ -3,8 +3,8 @@ single final row: phantom, misrouted and corrupted.
 
 An identity is (producer, seq); a bucket is all rows of one partition. A large bucket is cut by seq, so that each range
 knows all of its identities; only `reordered` needs other ranges (`find_crossings`). A bucket passes on the identities
-that it produced, each with a flag (present in its final rows), and the final rows of identities that it did not
-produce. `ackproof.audit.shares` joins these.
+that it produced, each with a flag (present in its final rows). It also passes on the final rows of identities that it
+did not produce. `ackproof.audit.shares` joins these.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ class RangeReads:
     """Reads with which the produced records of a range of identities (producer, seq) are compared.
 
     `final`, `committed`: the final read at read_uncommitted and at read_committed. `live`: rows of live readers at both
-    isolation levels, which serve to find removed records. It is empty for a range of a bucket that is cut: one whose
-    records may have been removed is never cut into ranges. `committed_live`: rows of live readers at read_committed.
-    `gaps`, `committed_gaps`: offsets that live readers skipped (`offsets.GAPS`) at read_uncommitted and at
-    read_committed.
+    isolation levels, which serve to find removed records. It is empty for a range of a bucket: a bucket whose records
+    may have been removed is never cut into ranges. `committed_live`: rows of live readers at read_committed. `gaps`,
+    `committed_gaps`: offsets that live readers skipped (`offsets.GAPS`) at read_uncommitted and at read_committed.
     """
 
     final: Rows
@@ -93,7 +92,7 @@ class _ProducedMatch:
 
     For each of `copies`, `found` is the index of its produced row, -1 if it has none. `own`: indices of the intact
     copies that have a produced row. `of`, `at`: produced row and offset of each copy in `own`. By produced row:
-    `lowest`, the lowest offset of its intact copies; `present`, True if it has an intact copy.
+    `lowest`, the lowest offset of its intact copies (`_FAR`: none); `present`, True if it has an intact copy.
     """
 
     def __init__(self, produced: Rows, reads: RangeReads) -> None:
@@ -285,8 +284,8 @@ def _spans(match: _ProducedMatch) -> Rows:
 
 
 def find_crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
-    """Yield (index, spans of all later ranges together) for each range that has a record at a higher offset than some
-    record of the same producer in a later range.
+    """Yield (index, spans of all later ranges together) for each range that crosses a later one: it has a record at a
+    higher offset than some record of the same producer there.
 
     `spans`: the spans of each range (`SPANS`), in ascending order of seq. The last range is yielded first.
     """
@@ -340,7 +339,7 @@ def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
 
 def _is_restamped(match: _ProducedMatch, stamps: TimestampRule) -> Bools:
     """Return a mask over the intact copies of produced records (`match.own`): True if the copy has a timestamp that
-    `stamps` does not allow."""
+    `stamps` does not allow. A copy without a timestamp (-1) is allowed."""
     stamp = match.copies.ints("timestamp_ms")[match.own]
     wrong: Bools = stamp >= 0  # the oldest format of records has no timestamps
     if stamps.sent_from_ns is not None:

@@ -263,8 +263,9 @@ def cut_ranges(
 ) -> list[KeyRange]:
     """Cut a bucket into at most `count` ranges of about equal cost, in ascending order of the key.
 
-    Together they cover all keys; a `count` below 2 gives one range. `led_by`: stream whose row groups decide the
-    borders; all streams decide if it is None or has no rows. `multiple`: borders are multiples of this number.
+    Together they cover all keys; a `count` below 2 gives one range. `sources`: the bucket's rows. `led_by`: stream
+    whose row groups decide the borders; all streams decide if it is None or has no rows. `multiple`: borders are
+    multiples of this number.
     """
     spans = [
         (source, min(low for low, _ in found), max(high for _, high in found))
@@ -289,7 +290,8 @@ def cut_ranges(
 
 
 def find_borders(spans: Sequence[tuple[int, int, float]], count: int) -> list[int]:
-    """Return the keys at which `count` ranges of about equal cost begin, except the first range.
+    """Return the keys at which `count` ranges of about equal cost begin, except the first range; [] without `spans`, or
+    if `count` is below 2. A key may come several times.
 
     `spans`: (least key, greatest key, cost) of each row group. Assumes that rows lie evenly in the span of their group.
     """

@@ -88,9 +88,8 @@ class RemovedRecords:
 
     @property
     def at_read_committed(self) -> Bools:
-        """Mask like `explained`, for the final read at read_committed: it starts later, so more records may
-        have expired.
-        """
+        """Mask like `explained`, for the final read at read_committed. That read starts after the other one, so that
+        more records may have expired by then."""
         start = self.removal.committed_start
         if not self.possible or start <= self.removal.log_start:
             return self.explained
@@ -135,11 +134,9 @@ class RemovedRecords:
         return twice
 
     def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> SupersededRecords:
-        """Return the records that compaction may have removed, because a later record of their key supersedes
-        them.
+        """Return the records that compaction may have removed, because a later record of their key supersedes them.
 
-        The later record was sent while compaction was in force, and lies below the active segment of some
-        replica.
+        The later record was sent before compaction ended, and lies below the active segment of some replica.
         """
         below = self.removal.compacted_below
         timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)

@@ -18,8 +18,9 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
 _LATENCY_BITS = 40
-"""Bits of a latency (2^40 ns are 18 minutes) that is sorted as one integer, with the number of its bin above.
-"""
+"""Bits for the latency in an integer that has the number of its bin above them: sorted, these integers are in order of
+bin and latency. If a latency has more bits (2^40 ns are 18 minutes), or there are too many bins, two columns are sorted
+instead."""
 
 _IN_RUNS: Final = "stable"
 """numpy's merge sort. Each producer's times already ascend, so it takes a third of the time of a quicksort or less."""

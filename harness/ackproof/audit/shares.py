@@ -1,11 +1,11 @@
 """Classes that no bucket can decide alone: final rows of identities that their bucket did not produce, identities
 produced twice, and transactions.
 
-Each bucket sends the identities that it produced, with a flag (the final read found it there, intact), and the final
-rows of identities that it did not produce. Both are cut by a hash of (producer, block of seqs) into shares, which go
-through Spark's shuffle at a few bits an identity; a share has everything about its identities. A transaction spans
-buckets: each sends the number of its records that are there and of its acknowledged records that are missing, by a hash
-of (producer, block of transactions).
+Each bucket sends the identities that it produced, with a flag (the final read found it there, intact). It also sends
+the final rows of identities that it did not produce. Both are cut by a hash of (producer, block of seqs) into shares,
+which go through Spark's shuffle at a few bits an identity; a share has everything about its identities. A transaction
+spans buckets. Each bucket sends the numbers of its records that are there, and of its acknowledged records that are
+missing. These go by a hash of (producer, block of transactions).
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Add findings of classes aborted_read and early_read: reads at read_committed that no such reader should get.
+        """Add findings of classes aborted-read and early-read: reads at read_committed that no such reader should get.
 
         `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: kind of the reader, for
         the text of the findings (`final` or `live`). Raises OSError if the findings cannot be written.

@@ -149,8 +149,8 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Result of a walk unit (`of`): its counts, and results for later units. These are the gaps of each stream, its
-    first and last read of each assignment (`ends`), and the reads at which final readers went back (`back`)."""
+    """Result of a walk unit (`of`): its counts, and results for later units. These are the gaps of each stream, and its
+    first and last read of each assignment (`ends`). `back`: the reads at which final readers went back."""
 
     number: int
     """Number of the audited directory."""

@@ -64,7 +64,8 @@ Group = Sequence[AnyUnit]
 
 
 def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
-    """Run an empty job on the workers of other machines, if each of their cores will get several tasks. Return `edge`.
+    """Run an empty job on the workers of other machines, if there are more than `limits.range_rows` rows for each of
+    their cores. Return `edge`.
 
     `rows`: number of rows to audit. A worker's first task takes 20 times the mean, because it loads Python, modules and
     the heap. The empty job spends this time before the audit needs the worker. Raises `AuditFailed` if Spark dies.

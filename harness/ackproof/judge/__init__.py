@@ -67,10 +67,11 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
 
 
 def prepare_audit(runs: Iterable[Path]) -> None:
-    """Write `removals.json`, `timestamps.json` and `groups-plan.json` for each run, which the audit reads.
+    """Write `removals.json`, `timestamps.json` and, with consumer groups, `groups-plan.json` for each run. The audit
+    reads them.
 
-    They tell what may have removed records, which timestamps records may have, and what the consumer groups are. Skips
-    folders without a case. A file that cannot be read or written raises nothing: the audit and the judge report it.
+    They say what may have removed records, which timestamps records may have, and what the consumer groups are. Folders
+    without a case get none. A file that cannot be read or written raises nothing: the audit and the judge report it.
     """
     from pyarrow import ArrowException
 

@@ -1,11 +1,11 @@
 """Findings that a client library or a setting explains: the excuses of `rundir.guarantees`, record by record.
 
 Each needs evidence in the run: the times of the attempt, the leader epochs and producer ids in the logs on disk, the
-leaders that were observed, the clocks that faults set. Without it nothing is excused.
+observed leaders, the clocks that faults set. Without it nothing is excused.
 
 A broker knows a copy by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
-on records that it had sent, and when a batch is refused as out of sequence because the one before it failed. Then it
-sends again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
+on records that it had sent, or a batch is refused as out of sequence because the one before it failed. Then it sends
+again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
 "Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id excuses only records
 that were in flight when their client gave up on something. Two copies within one epoch are the broker's own.
 """
@@ -170,7 +170,7 @@ def _has_between(times: Sequence[int], begin: int, end: float) -> bool:
 
 def _by_a_new_leader(facts: Facts) -> int:
     """Return the number of duplicates whose copies are in different leader epochs, and that were in flight long enough
-    to be sent again."""
+    to be sent again; 0 without the logs on disk, which have the epochs."""
     least_s, count = _resend_after_s(facts.case), 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -186,11 +186,11 @@ def _by_a_new_leader(facts: Facts) -> int:
 def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
     """Return the number of findings of a class about records that the client may have sent again.
 
-    Such a record was in flight for at least `resend_after_s`, because a client never sends a younger record again. It
-    must also have been in flight for `request_wait_s`, the longest time that the client waits for an answer. This
-    second condition is dropped if the client may have looked for another leader sooner. It may have if samples show
-    several leader epochs of the partition, or if a fault answers with an error that makes the client look
-    (`Resend.UNCOUNTED`).
+    Such a record was in flight for at least `resend_after_s` of the client's adapter: before that, the library sends no
+    record again. It must also have been in flight for `request_wait_s`, the longest time that the client waits for an
+    answer. This second condition is dropped if the client may have looked for another leader sooner. It may have if
+    samples show several leader epochs of the partition. So it may if a fault answers with an error that makes the
+    client look (`Resend.UNCOUNTED`).
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
@@ -217,9 +217,9 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _forgotten(facts: Facts) -> int:
-    """Return the number of duplicates that came when the leader may have forgotten their producer id. It may if the id
-    had appended nothing for longer than its expiry. Brokers must also have checked expiry by then, or another leader
-    appended the copy."""
+    """Return the number of duplicates that came when the leader may have forgotten their producer id; 0 without the
+    logs on disk. It may have if the id had appended nothing for longer than its expiry. Brokers must also have checked
+    expiry by then, or another leader appended the copy."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -248,8 +248,8 @@ def _forgotten(facts: Facts) -> int:
 
 
 def _clock_lead_ms(facts: Facts, place: TopicPartition, epoch: int, since_ns: int, until_ns: int) -> float:
-    """Return by how many ms, at most, faults had set the clock of an epoch's leader ahead between these times. Jumps
-    add up."""
+    """Return by how many ms, at most, faults had set the clock of an epoch's leader ahead between `since_ns` and
+    `until_ns`; 0 if none had. Jumps add up."""
     leaders = {
         sample.leader for sample in facts.samples_of.get(place, ()) if sample.leader_epoch == epoch
     } - {-1}

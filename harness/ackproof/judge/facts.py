@@ -65,8 +65,9 @@ class Facts(Evidence):
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
-        """Return the facts of an audited, predicted and replayed run. Raises `BadInput` for a required file
-        that is missing, and `BadInput`, OSError or ArrowException for one that cannot be read."""
+        """Return the facts of an audited, predicted and replayed run. Expired records that an audit of an older version
+        counted as lost are counted apart (`count_expired_apart`). Raises `BadInput` for a required file that is
+        missing, and `BadInput`, OSError or ArrowException for one that cannot be read."""
         file = CaseFile.load(run.case_json)
         facts = cls.of_run(
             run,
@@ -99,9 +100,7 @@ class Facts(Evidence):
 
     @cached_property
     def log_starts(self) -> Mapping[TopicPartition, int]:
-        """First remaining offset of each partition after a soak deleted audited records; empty if it deleted
-        none.
-        """
+        """First remaining offset of each partition after a soak deleted audited records; empty if it deleted none."""
         deleted = [one for one in self.windows if one.deleted]
         return {one.place: one.end for one in deleted[-1].read} if deleted else {}
 
@@ -128,7 +127,8 @@ class Facts(Evidence):
 
     @cached_property
     def quiet(self) -> Spans:
-        """Time spans (begin, end), in ns since the run's start, with load and without an active fault."""
+        """Time spans (begin, end), in ns since the run's start, with load and without an active fault
+        (`starved.quiet`)."""
         return quiet(self)
 
     @cached_property
@@ -172,8 +172,8 @@ class Facts(Evidence):
         return frozenset(node for _, node in self.aimed_at(at_disks))
 
     def count(self, anomaly: str, wanted: pc.Expression) -> int:
-        """Return the number of findings of an anomaly class for which the filter `wanted` is True. Raises OSError or
-        ArrowException if the findings cannot be read."""
+        """Return the number of findings of an anomaly class for which the filter `wanted` is True, without those that
+        `expired_as_lost` selects. Raises OSError or ArrowException if the findings cannot be read."""
         findings = storage.open_dataset(self.run.finding_parts, FINDINGS)
         if self.expired_as_lost is not None and anomaly in MISSING:
             wanted &= ~self.expired_as_lost
@@ -214,7 +214,8 @@ class Facts(Evidence):
 
 
 def answers(evidence: Evidence, case: Case) -> Sequence[tuple[Ask, Bound, Answer]]:
-    """Return (question, bound, answer of the run) for each expectation of a case on a single run."""
+    """Return (question, bound, answer of the run) for each expectation of a case on a single run. Raises `BadInput`,
+    OSError or ArrowException if the files of a state (`Quantity.state`) cannot be read."""
     return [
         (ask, bound, answered(evidence, ask, bound))
         for expect in case.experiment.expect

@@ -91,7 +91,8 @@ class GroupFacts:
 
     def conditions_for(self, anomaly: str) -> Mapping[Condition, str]:
         """Return the conditions that hold for an anomaly class with findings: `conditions`, and those that depend on
-        the class, its findings or the group's ledgers. Raises OSError or ArrowException if one cannot be read."""
+        the class, its findings or the group's ledgers. Raises OSError or ArrowException if one cannot be read,
+        `BadInput` as `conditions` does."""
         more: dict[Condition, str] = {}
         if outsiders := self._outsiders:
             member, number = min(outsiders)
@@ -157,7 +158,7 @@ class GroupFacts:
         for topic in self.facts.case.experiment.input_of(self.name):
             if why := why_unread(self.facts, topic):
                 return f"{topic}: {why}"
-            # Members read below the high watermark: what they were handed is gone only where `vanished` is possible.
+            # Members read below the high watermark: records that they got are gone only where `vanished` is possible.
             found = self.facts.prediction.find_class(Anomaly.VANISHED, topic)
             durable = Promises.from_experiment(self.facts.case.planned, topic).durable
             if found is not None and (
@@ -229,9 +230,9 @@ class GroupFacts:
         return find_forgotten(self.commits, membership, self.end.committed, until)
 
     def _find_lowered(self) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-        """Return (late, lowered): partitions in which a log of `__consumer_offsets` has a lower offset after a higher
-        one. `lowered` has all of them. `late` has those where the lower offset is of a commit that may be applied at
-        any time, and this offset. Such a commit was written twice, has no answer, or had no generation."""
+        """Return (late, lowered): partitions in which a log of `__consumer_offsets` has a lower offset right after a
+        higher one. `lowered` has all of them. `late` has those where the lower offset is of a commit that may be
+        applied at any time, and this offset. Such a commit was written twice, has no answer, or had no generation."""
         late: dict[TopicPartition, int] = {}
         lowered: set[TopicPartition] = set()
         unfenced = self._outsiders | _committers(
@@ -285,8 +286,8 @@ GroupJudgement: TypeAlias = tuple[str, ClassJudgement]
 
 
 def judge_class(facts: Facts, anomaly: str) -> list[GroupJudgement]:
-    """Return the ruling on an anomaly class for each group for which the audit counted that class. Raises `BadInput`,
-    OSError or ArrowException for files that cannot be read."""
+    """Return the ruling on an anomaly class for each group for which the audit counted that class, even as 0. Raises
+    `BadInput`, OSError or ArrowException for files that cannot be read."""
     found = []
     for group in read_groups(facts):
         count = group.counts.counts.get(anomaly) if group.counts is not None else None
@@ -332,8 +333,8 @@ def combine(anomaly: str, count: int, judged: Sequence[GroupJudgement]) -> Class
 
 
 def opinions_on_groups(judged: Iterable[GroupJudgement]) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for each group and class with findings that is forbidden, and an
-    `open` opinion (undecided) for each that is neither forbidden nor allowed."""
+    """Yield an opinion for each group and class with findings: `breaks` (a promise is broken) if it is forbidden,
+    `open` (undecided) if it is neither forbidden nor allowed."""
     for name, one in judged:
         subject, numbers = one.anomaly, {"count": one.count}
         if one.count and one.forbidden:

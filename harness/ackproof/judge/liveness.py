@@ -1,7 +1,7 @@
 """Clients and partitions that had not recovered at the end of a run: forbidden, unless a fact of the run excuses them.
 
-Excuses are, for example, a broker that does not run, a log dir that a fault broke and that its broker no longer serves,
-a throttle in force, and an unclean election on that partition.
+Excuses are, for example, a broker that does not run, a throttle in force, and an unclean election on that partition. A
+log dir that a fault broke is one, too, if its broker no longer serves it.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
     emptied ISR and ELR; '' if one may.
 
     With unclean elections any replica may lead. Without, a KRaft controller elects no broker whose registration lacks
-    the log dir that the partition was on (`isAcceptableLeader`, KIP-858), and does not look again when the broker
-    assigns it to a new one.
+    the log dir that the partition was on (`isAcceptableLeader`, KIP-858). It does not look again when the broker
+    assigns the partition to a new one.
     """
     in_force = settings_in_force(facts.case.experiment, one.topic)
     unclean = all(elects_uncleanly(at_broker.config) for at_broker in in_force)
@@ -142,8 +142,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _with_new_log_dirs(facts: Facts) -> set[int]:
-    """Return the nodes whose log dirs got new ids (`directory.id`), because a fault emptied their disks and was not
-    seen to be healed: their replicas did not come back into sync under a leader.
+    """Return the nodes whose log dirs got new ids (`directory.id`), because a fault emptied their disks and put nothing
+    back. It was not seen to be healed: their replicas did not come back into sync under a leader.
 
     Empty where partitions are not assigned to log dirs: in ZooKeeper mode, and below metadata.version 3.7-IV2.
     """
@@ -224,8 +224,9 @@ def _find_strictest(facts: Facts, setting: str) -> int:
 
 
 def _without_eligible(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
-    """Return the last members of the ISR or ELR of a partition, if each of them was killed before the heal phase, so
-    that the controller emptied both; else ()."""
+    """Return the members of the last ISR (or, if that was empty, ELR) of a partition for which both are empty at the
+    end. Return () if one is not, or if one of these members did not die (by a kill or by itself) before the heal phase.
+    """
     lives = facts.metadata_log.states.get(place)
     if not lives or lives[-1][-1].isr or lives[-1][-1].elr:
         return ()

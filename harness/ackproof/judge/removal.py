@@ -1,10 +1,10 @@
 """What may have removed acknowledged records of each partition, and the timestamps that its records may have: derived
 here once, from the settings, faults and clocks of a run, for the audit and the judge.
 
-Retention deletes segments whose newest timestamp is older than `retention.ms` by the broker's own clock, and the oldest
-segments while the rest still has `retention.bytes` (UnifiedLog.deleteOldSegments). Compaction replaces a record by a
-later record with its key, below the active segment (LogCleanerManager.cleanableOffsets). A missing record that no
-setting in force explains stays lost.
+Retention deletes segments whose newest timestamp is older than `retention.ms` by the broker's own clock. It also
+deletes the oldest segments while the rest still has `retention.bytes` (UnifiedLog.deleteOldSegments). Compaction
+replaces a record by a later record with its key, below the active segment (LogCleanerManager.cleanableOffsets). A
+missing record that no setting in force explains stays lost.
 
 With CreateTime a broker stores the producer's timestamp, with LogAppendTime the time of the leader's append
 (LogValidator). Most producers set each timestamp from the time of the produce call, which the ledger has. For those at
@@ -86,7 +86,9 @@ def work_out_removals(run: CaseDir) -> None:
 
 def removals(evidence: Evidence, case: Case, final: FinalReadFile | None) -> Mapping[TopicPartition, Removal]:
     """Return for each partition of the case what may have removed its records: retention, compaction or deletion.
-    `final`: the final read, which has the log starts; None if the run has none."""
+    `final`: the final read, which has the log starts; None if the run has none. If the read of a partition is
+    incomplete, its log start counts as 0. Raises `BadInput`, OSError or ArrowException for facts that cannot be read.
+    """
     spec = case.planned
     reads = (final.partitions, final.committed) if final is not None else ((), ())
     starts, committed = ({one.place: one.start for one in read if one.complete} for read in reads)
@@ -114,7 +116,7 @@ class _Topic:
     def removal(self, place: TopicPartition, start: int, committed: int) -> Removal:
         """Return the possible removals of one partition.
 
-        `start`, `committed`: its log start in the final reads at read_uncommitted and read_committed.
+        `start`, `committed`: its log start in the final reads at read_uncommitted and read_committed; 0: unknown.
         """
         until, why = max(self._aged, self._by_size(place))
         if until <= 0:
@@ -139,9 +141,8 @@ class _Topic:
                 yield _Period(one, life.asked, self._last if life.over is None else life.over)
 
     def _unchanged(self) -> Iterator[tuple[float, float]]:
-        """Yield the times (begin, end in ns) in which no fault had changed retention or cleanup policy for the topic
-        itself or for the whole cluster. A change on one broker does not count.
-        """
+        """Yield the times (begin, end in ns) in which no fault had changed retention or cleanup policy for the topic or
+        the whole cluster. A change on one broker does not count."""
         begin = -math.inf
         for fault in self._spec.faults:
             life = self._evidence.faults.get(fault.number)
@@ -157,8 +158,8 @@ class _Topic:
         """Yield the clock offsets of every broker: one for the whole run, and one for each fault that shifts its clock.
         Each broker may lead and delete, and followers take over its log start.
 
-        The offset for the whole run is 0. If the machine's clock was set during the run, it is the greatest observed
-        deviation, because the clock may have been ahead by as much.
+        The offset for the whole run is 0, also if it is unknown whether the machine's clock was set. If it was set, the
+        offset is the greatest observed deviation: the clock may have been ahead by as much.
         """
         moved = self._evidence.wall.moved_ns
         ahead = moved if STEP_NS < moved < math.inf else 0.0
@@ -194,8 +195,8 @@ class _Topic:
         return best
 
     def _by_size(self, place: TopicPartition) -> tuple[float, str]:
-        """Return the latest send time, in ns, of a record that `retention.bytes` may have deleted, and the
-        reason in words; (`NEVER`, '') if there is none.
+        """Return the latest send time, in ns, of a record that `retention.bytes` may have deleted, and the reason in
+        words; (`NEVER`, '') if there is none, or without the logs on disk.
 
         A broker deletes a segment only if the rest of the log has at least `retention.bytes`.
         """

@@ -41,8 +41,8 @@ def retention(settings: InForce) -> Retention:
 def may_remove(case: Case) -> bool:
     """Return True if a case plans something that may remove acknowledged records.
 
-    Compaction, the deletion of a topic, a retention limit by size, or a retention time shorter than the load (plus a
-    jump ahead of a clock) can do so.
+    Compaction, the deletion of a topic and a retention limit by size can do so. A retention time can if it is not
+    longer than the load plus the greatest jump ahead of a clock.
     """
     spec = case.planned
     ahead = max((fault.clock_shift for fault in spec.faults), default=0.0)

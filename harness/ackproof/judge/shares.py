@@ -1,8 +1,8 @@
 """Counts what happened to each record in a share group, from its members' ledger and the final read of its topics.
 
 A broker acknowledges an accept also if the record is behind the start of the share partition: others have finished it.
-So acknowledged accepts of two members are normal. In either case nobody may acquire the record after the answer. A
-broker acquired a record for a member at `acquired_ns` or later: if that is after the answer, so is the acquisition.
+So acknowledged accepts of two members are normal. After an acknowledged accept nobody may acquire the record. A broker
+acquired a record for a member at `acquired_ns` or later: if that is after the answer, so is the acquisition.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class ShareCounts:
     delivered as often as the delivery limit allows. `undelivered`: never delivered to a member. `vanished`: delivered
     less often than the limit allows, and neither accepted nor rejected; a group at rest does not deliver it again.
 
-    Of the rows, `redelivered` are deliveries that a broker acquired after the answer to an acknowledged accept.
-    `deliveries`: all rows. `renewed`: acknowledged renewals. `refused`: refused acknowledgements, which are no anomaly.
+    Of the rows, `redelivered` are deliveries of records that a broker acquired after the answer to an acknowledged
+    accept. `deliveries`: all rows. `renewed`: acknowledged renewals. `refused`: refused acknowledgements, which are no
+    anomaly.
     """
 
     records: int
@@ -55,8 +56,8 @@ def count_shares(
     shares: pa.Table, there: Sequence[tuple[TopicPartition, npt.NDArray[np.int64]]], limit: int
 ) -> ShareCounts:
     """Return how many records of a share group met each fate in the group. `shares`: rows of one group (schema
-    `SHARES`). `there`: offsets of the intact records of each partition in the final read, each once. `limit`: delivery
-    limit of the group."""
+    `SHARES`). `there`: offsets of the intact records of each partition (at least one) in the final read, each once.
+    `limit`: delivery limit of the group."""
     refused, acknowledged = (
         pc.equal(shares["result"], int(result)) for result in (ShareResult.REFUSED, ShareResult.ACKNOWLEDGED)
     )

@@ -42,7 +42,7 @@ FEWEST_LOOKS: Final = 5.0
 """Least number of rounds of samples per second in a run that is not starved. On a healthy machine it is 10."""
 _HAD_ROOM: Final = {"busy": 0.8, "cpu_pressure": 0.7, "io_pressure": 0.1, "memory_pressure": 0.1}
 """Shares of a second below which processors, disks and memory had room. One run alone on two processors keeps them busy
-for a share of 0.4 to 0.6, and tasks wait for a processor for 0.2 to 0.5. Eight runs at once keep them busy for 0.95 or
+for a share of 0.4 to 0.6; tasks wait for a processor for 0.2 to 0.5. Eight runs at once keep them busy for 0.95 or
 more. The kernel takes the mean over processors, so that one disk that stands still shows little on a large machine."""
 _ON_TIME_MS: Final = 20.0
 """Delay in ms of the harness' own loop below which a processor was free for it. On a healthy machine it is one or two.

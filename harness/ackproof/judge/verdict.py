@@ -102,7 +102,7 @@ AFTER_FINDINGS: Final[tuple[Check, ...]] = (
     check_service,
     check_share_groups,
 )
-"""Checks that run after findings are judged. Reasons stand in this order."""
+"""Checks that run after findings are judged. Reasons of one kind stand in the order of the checks."""
 SEALED_FINDINGS: Final[tuple[Check, ...]] = (
     check_acks_in_isr,
     check_committed_offsets,

@@ -32,8 +32,8 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
     """Return a reason for each file of a sealed run that is missing, new, changed, unreadable or of another run; ()
     without such files.
 
-    Numbers of the audit that do not fit the files are reasons, too. A run without a seal (of an older version) is only
-    checked for files that cannot be parsed.
+    Numbers of the audit that do not fit the files are reasons, too. A run without a seal is only checked for files that
+    cannot be parsed, if it is of an older version; else the missing seal is the reason.
     """
     flaws = find_changes(run) or tuple(_unreadable(run))
     if flaws or not run.seal.exists() or not run.audit_json.exists():
@@ -52,8 +52,8 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
 
 
 def _unreadable(run: CaseDir) -> Iterator[str]:
-    """Yield a sentence for each file of the run that exists and cannot be parsed (ledgers, timeline and audit are read
-    elsewhere), and if `replicas.json` lists logs on disk while the file of their batches is missing."""
+    """Yield a sentence for each file of the run that exists and cannot be parsed. Ledgers, timeline and audit are read
+    elsewhere. Also yield one if there is `replicas.json`, but not the file of the batches of its logs."""
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
         (run.case_json, _read_case),
         (run.final_read, FinalReadFile.load),

@@ -18,7 +18,7 @@ from ackproof.rundir.parts import DELETED
 
 def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
     """Return the value of a quantity in a window of a run. For a state (a number that a partition has at every moment,
-    such as `isr`) this is the range of its observed numbers.
+    such as `isr`) this is the range of its observed numbers; a state of one partition requires `ask.place`.
 
     The value is unknown, with a reason, if files cannot be read, or if there is no evidence. Deleted ledgers make it
     unknown, except for states and counts of the audit. It is also unknown if the run had no such window, for example
@@ -93,7 +93,8 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     for its own view) is measured for each of them.
 
     `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined over all nodes. `time_to` of a metric is the
-    time until the metric is above 0; for latencies, which are always above 0, it is left out.
+    time until the metric is above 0; for latencies, which are always above 0, it is left out. Raises `BadInput`,
+    OSError or ArrowException if evidence that runs collect on request, or the samples, cannot be read.
     """
     places = sorted(evidence.samples_of) if partitions else []
     nodes = sorted({node for sample in evidence.samples for node in sample.replicas})

@@ -291,8 +291,8 @@ def _between(one: PartitionOperations) -> list[Gap]:
 
 
 def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
-    """Return the gap after the last acknowledgement if a record that was never acknowledged was sent, or reported
-    as failed, after it; else nothing. Without any acknowledgement, the gap begins with the first such record."""
+    """Return the gap after the last acknowledgement if a record that was never acknowledged was sent after it, or its
+    outcome reported after it; else nothing. Without any acknowledgement, the gap begins with the first such record."""
     last = one.done.last
     if last is not None and one.waiting_ns <= last:
         return []
@@ -303,10 +303,11 @@ def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
 def _not_handed(
     evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
 ) -> list[Gap]:
-    """Return the gap after the last read, or without one after the first acknowledgement. Return nothing if live
-    readers got every record, or nothing was acknowledged. There is a gap if their highest offset is below the highest
-    acknowledged offset. If acknowledgements carry no offset, the highest sampled high watermark − 1 counts; without
-    samples of it the gap has no known length (0 to infinite). Offsets that a truncation removed do not count."""
+    """Return the gap after the last read or, if nothing was read, after the first acknowledgement. Return nothing if
+    live readers got every record, or nothing was acknowledged. There is a gap if their highest offset is below the
+    highest acknowledged offset. If acknowledgements carry no offset, the highest sampled high watermark − 1 counts;
+    without samples of it the gap has no known length (0 to infinite). Offsets that a truncation removed do not count.
+    """
     if sent.done.last is None:
         return []
     marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]
@@ -357,9 +358,9 @@ def _undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the cluster. With
     a `place`, an answer counts only if it names a leader of this partition.
 
-    The times from the beginning of the load to the first such round, and from the last one to the end of the load, are
-    gaps, too. The least length of a gap is the time from its first to its last failed round, 0 without any. Raises
-    `Unknown` without rounds.
+    The time from the beginning of the load to the first such round is a gap, too. So is that from the last one to the
+    end of the load. The least length of a gap is the time from its first to its last failed round, 0 without any.
+    Raises `Unknown` without rounds.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)

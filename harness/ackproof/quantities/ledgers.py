@@ -86,9 +86,9 @@ class PartitionOperations:
     """Operations on one partition: produce calls, or reads by live readers. Times in ns since the run began.
 
     `done`: times at which records were acknowledged, or live readers got them. `waiting_ns`: latest time at which a
-    never acknowledged attempt was sent or reported as failed; -1: there is none. Records that the producer itself took
-    back with their transaction do not count. `begun_ns`: send time of the first record that was acknowledged, failed or
-    stayed unreported; the greatest int64: there is none.
+    never acknowledged attempt was sent, or its outcome reported; -1: there is none. `begun_ns`: send time of the first
+    attempt; the greatest int64: there is none. For both, records that the producer itself took back with their
+    transaction do not count.
 
     `last_offset`: highest offset that was acknowledged (in transactions: committed), or that a reader got in the newest
     leader epoch; -1: unknown. `last_epoch`: newest leader epoch of the records that readers got; -1: unknown, -2: no

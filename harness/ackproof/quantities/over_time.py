@@ -201,9 +201,9 @@ def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> boo
     """Return True if `eventually` is met by a state that held at the first observation of the window already, and no
     longer at the last. The state may have begun to hold before the window; then the window did not bring it about.
 
-    If the window belongs to a fault, the answer is True if the state did not hold at the last observation before that
-    fault was requested. Without a time bound, it is True for each window that does not begin after a fault
-    (`Span.AFTER`). Otherwise it is False.
+    For a window of a fault, the answer is True if the state did not hold at the last observation before that fault was
+    requested. Without a time bound, it is True for each window that does not begin after a fault (`Span.AFTER`).
+    Otherwise it is False.
     """
     if bound.by_s is None and bound.window.span is not Span.AFTER:
         return True
@@ -215,8 +215,8 @@ def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> boo
 
 def _settles(evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float) -> Answer:
     """Answer `settles`: the state must hold from some moment until the load ends. If an observation breaks it before,
-    that moment has a deadline: `bound.by_s` seconds after the window or the load began, whichever is later. None: the
-    end of the load. `begin`: begin of the window, in ns."""
+    that moment has a deadline: `bound.by_s` seconds after the window or the load began, whichever is later; without
+    `by_s`, the end of the load. `begin`: begin of the window, in ns."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(observed.inside(begin, end))

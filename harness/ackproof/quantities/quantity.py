@@ -307,8 +307,8 @@ class Answer:
 
 
 def longest(values: list[Value]) -> Value:
-    """Return the greatest of these values (at least one); it is marked `never` if any of them is. `why` is that of the
-    value with the greatest upper bound, but first of one that is marked `never`."""
+    """Return the greatest of these values (at least one); it is marked `never` if any of them is. Upper bound and `why`
+    are those of a value that is marked `never`, else of the value with the greatest upper bound."""
     top = max(values, key=lambda one: (one.never, one.high, one.low))
     return Value(max(one.low for one in values), top.high, top.why, top.never)
 
@@ -320,7 +320,7 @@ def shortest(values: list[Value]) -> Value:
 
 
 def total(values: list[Value]) -> Value:
-    """Return the sum of these values: its bounds are the sums of their bounds.
+    """Return the sum of these values: its bounds are the sums of their bounds; it is never marked `never`.
 
     `why` is the first reason of a value that is not exact.
     """

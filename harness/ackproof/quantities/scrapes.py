@@ -45,9 +45,8 @@ class Round:
 class Hole:
     """Time without usable scrapes of a metric, in ns since the run began. `why`: the cause, without the times.
 
-    It lies between two usable rounds of scrapes that are too far apart, between the begin of the load and the
-    first round, or between the last round and the end of the load. In `Scraped.gone` it is a time after the
-    last scrape of a process.
+    It lies between two usable rounds of scrapes that are more than `HOLE_NS` apart; the begin and the end of the load
+    count as such rounds. In `Scraped.gone` it is a time after the last scrape of a process.
     """
 
     begin: float

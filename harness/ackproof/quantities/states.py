@@ -49,8 +49,8 @@ def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
 
 
 def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return, for each partition of the question, how far the log end of the question's node is above the high
-    watermark, at each sample that shows both. Raises `Unknown` without such a partition."""
+    """Return, for each partition of the question, by how many offsets the log end of the question's node is above the
+    high watermark. Samples that lack one of the two are left out. Raises `Unknown` without such a partition."""
     state = State(partial(_lag, ask.node or 0))
     return {
         str(replace(ask, place=place)): Observations.read(evidence, state, place)
@@ -300,8 +300,8 @@ def _of_all(numbers: Assigned, evidence: Evidence, ask: Ask) -> Mapping[str, Obs
 
 
 def _whole_samples(evidence: Evidence) -> Iterator[tuple[int, Collection[Assignment]]]:
-    """Yield (time in ns, assignments) for each sample at which the replicas of every partition were observed at most
-    `HOLE_NS` ago."""
+    """Yield (time in ns, assignments) for each time of samples at which the replicas of every partition were observed
+    at most `HOLE_NS` ago."""
     newest: dict[TopicPartition, tuple[int, Assignment]] = {}
     count = len(evidence.samples_of)
     samples = sorted(

@@ -345,8 +345,8 @@ def unappended(facts: Facts) -> str:
 
 
 def _begun_late(facts: Facts) -> Iterator[str]:
-    """Yield, as ends of a sentence, each partition and producer id whose first batch on disk has a sequence
-    above 0 and is not from the first leader epoch: that leader knew nothing of the id."""
+    """Yield, as the end of a sentence, each partition and producer id whose first batch on disk does not begin the id:
+    sequence and leader epoch are above 0. That leader knew nothing of the id."""
     wanted = (pc.field("producer_id") >= 0) & (pc.field("topic").isin(list(facts.case.experiment.topics)))
     rows = facts.batches.filter(wanted).sort_by("first_offset")
     seen: set[tuple[str, int, int]] = set()

@@ -61,9 +61,10 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
     """Check the committed offsets of each group when the run was over.
 
     Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch answered an offset that its commits do
-    not explain, or differs from an in-sync replica's log of `__consumer_offsets`; `lacks` (missing evidence) if the
-    coordinator runs and gave no answer; `not judged` if it does not run or if a fault, setting or election may have
-    removed commits. One `agrees` stands for all other groups. Yields nothing if no committed offsets were requested.
+    not explain. Yields it, too, if OffsetFetch differs from an in-sync replica's log of `__consumer_offsets`. Yields
+    `lacks` (missing evidence) if the coordinator runs and gave no answer; `not judged` if it does not run or if a
+    fault, setting or election may have removed commits. One `agrees` stands for all other groups. Yields nothing if no
+    committed offsets were requested.
     """
     file = facts.committed
     if file is None:
@@ -100,11 +101,11 @@ def check_committed_offsets(facts: Facts) -> Iterator[Opinion]:
 
 def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
     """Check the committed offsets at which readers started. Yields a `breaks` opinion (a promise is broken) for a
-    reader if OffsetFetch answered an offset that the group's commits do not explain, and one if no earlier reader of
-    the group got the last records below that offset. Where commits may be missing, or a replaced coordinator may have
-    answered with older offsets, every offset that a client tried to commit is accepted. Yields nothing where faults or
-    settings may have removed commits from the logs, and if no committed offsets were requested when the run was over.
-    """
+    reader if OffsetFetch answered an offset that the group's commits do not explain. Yields another if no earlier
+    reader of the group got the last records below that offset. Where commits may be missing, or a replaced coordinator
+    may have answered with older offsets, every offset that a client tried to commit is accepted. Yields nothing where
+    faults or settings may have removed commits from the logs, and if no committed offsets were requested when the run
+    was over."""
     for reader, start in sorted(facts.starts.items()):
         if facts.committed is None or _why_not_judged(facts.case, start.t_ns):
             continue
@@ -127,7 +128,7 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
 
 
 def first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
-    """Return one `breaks` opinion on all of `found` (not empty): the lowest partition's sentence, and their number."""
+    """Return a `breaks` opinion on `found` (not empty): the lowest partition's sentence, and how many there are."""
     more = f" ({len(found)} partitions)" if len(found) > 1 else ""
     return breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
 
@@ -275,7 +276,8 @@ def _text(offset: int) -> str:
 
 
 def in_sync_logs(group: GroupOffsets, logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
-    """Return the in-sync replicas' logs of the group's partition that end where the coordinator's log ends."""
+    """Return the in-sync replicas' logs of the group's partition that end where the coordinator's log ends; [] if that
+    log was not read."""
     own = [log for log in logs if log.partition == group.partition and not log.reason]
     end = max((log.log_end for log in own if log.node == group.coordinator), default=-1)
     return [log for log in own if log.node in group.isr and log.log_end == end]

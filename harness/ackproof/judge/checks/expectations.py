@@ -28,8 +28,8 @@ from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion on each expectation that does not hold, whose number is unknown, or which holds only without the
-    margin that a starved machine requires.
+    """Yield an opinion on each expectation that does not hold, or whose number is unknown. Yield one, too, on each that
+    holds only without the margin that a starved machine requires.
 
     `breaks` (a promise is broken) means that an upper bound was exceeded, or that a state was wrong. `open` (undecided)
     means that the run only failed to reach a lower bound, or that the number is unknown. Exceeded bounds of counts come

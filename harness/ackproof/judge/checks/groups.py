@@ -51,8 +51,8 @@ def check_groups(facts: Facts) -> Iterator[Opinion]:
 
 
 def opinions_on_members(members: Sequence[MemberEnd], ledger: Path) -> Iterator[Opinion]:
-    """Yield a `lacks` opinion (evidence is missing) for each member that ended by itself, ended with a status
-    other than 0, or did not close its folder in the ledger. Members that a fault killed are left out."""
+    """Yield a `lacks` opinion (evidence is missing) for each member that ended by itself or with a status other than 0.
+    Yield one, too, for each that did not close its folder in the ledger. Members that a fault killed are left out."""
     for one in members:
         name = f"member {one.client} of group {one.group}"
         words = f": {one.last_words.splitlines()[-1]}" if one.last_words.strip() else ""
@@ -100,11 +100,11 @@ def _uncounted(group: GroupFacts) -> Iterator[Opinion]:
 def check_group_offsets(facts: Facts) -> Iterator[Opinion]:
     """Compare committed offsets after the load with the logs of in-sync replicas, and with what members committed.
 
-    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in a log, or
-    if the coordinator returned or wrote an offset that no member committed. Yields `not judged` for a group whose
-    commits a disk fault, a clock or a user's command may have changed, or if elections are not known (conditions
-    `unsure` and `outside`), and one `agrees` for all partitions without a difference. A group whose coordinator did not
-    answer, and deleted topics, are left out.
+    Yields a `breaks` opinion (a promise is broken) for a group if OffsetFetch differs from the last commit in a log.
+    Yields it, too, if the coordinator returned or wrote an offset that no member committed. Yields `not judged` under
+    the conditions `outside` and `unsure`: a disk fault, a clock or a user's command may have changed the group's
+    commits, or elections are not known. One `agrees` stands for all partitions without a difference. A group whose
+    coordinator did not answer, and deleted topics, are left out.
 
     A follower may lag, so only logs that end at the coordinator's log end offset are compared. A commit without an
     answer may be in the logs only, so its offset is no difference there. An operator, a program of the user, or

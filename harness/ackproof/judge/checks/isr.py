@@ -1,11 +1,11 @@
 """Checks that replicas in the ISR have every acknowledged record, and that the logs of replicas that left it agree.
 
-The log of a replica that left is compared with the log of one that is in sync, below the high watermark of the time
-when it left.
+The log of a replica that left is compared with the log of one that is in sync. Only offsets below the high watermark of
+the time when it left count.
 
 acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
-the metadata log. A sample that finds the log of an in-sync replica behind an offset that was acknowledged before the
-replica was asked shows a leader that counted fewer replicas, or none, even if no loss follows.
+the metadata log. A sample may find the log of an in-sync replica behind an offset that was acknowledged before the
+replica was asked. Then the leader counted fewer replicas, or none, even if no loss follows.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ class _Behind(NamedTuple):
 
 
 def check_acks_in_isr(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `breaks` opinion (a promise is broken) for each partition where at least two samples show a replica in
-    the controller's ISR whose log ended below an offset that had been acknowledged with acks=all.
+    """Yield a `breaks` opinion (a promise is broken) for each partition where a replica in the controller's ISR lacked
+    a record. The record had been acknowledged with acks=all before, and at least two samples show such a log end.
 
-    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, for deleted topics, for
-    partitions whose logs a fault damages, or if a fault shifts a clock. Raises OSError or `BadInput` for a broken file.
+    Nothing is yielded for other acks, in ZooKeeper mode, for simulated or attached clusters, or if a fault shifts a
+    clock. Left out are deleted topics, and partitions whose logs a fault damages. Raises OSError or `BadInput` for a
+    broken file.
     """
     experiment = facts.case.experiment
     backend = BACKENDS[facts.backend]
@@ -146,8 +147,8 @@ def _was_in_sync(facts: Facts, records: Sequence[PartitionChanged], one: _Behind
 
 
 def check_left_replicas(facts: Facts) -> Iterator[Opinion]:
-    """Compare the log of each replica that left the ISR with the log of a replica that stayed. Yield a `lacks` opinion
-    (evidence is missing) for each that differs.
+    """Compare the log of each replica that left the ISR with the log of one that is in it at the end. Yield a `lacks`
+    opinion (evidence is missing) for each that differs.
 
     Logs are compared below the high watermark of the last sample with the replica in the ISR. A replica in the ISR
     holds every record below that mark, and never removes one by itself. If the replay of the run through the reference

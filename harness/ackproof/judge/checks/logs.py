@@ -85,13 +85,12 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     """Compare the replicas' logs on disk with each other and with the final read, except for compacted topics.
 
     Yields a `breaks` opinion (a promise is broken) where in-sync logs that no fault damaged differ below the high
-    watermark, end below it, or all lack an offset. Yields `breaks`, too, where a log has other records than both the
-    final reader and another reader got. Yields `contradicts` if only the final reader has other records.
+    watermark or end below it. Yields it, too, where all of them lack an offset, or where the final reader and another
+    one got other records than a log has. Yields `contradicts` if only the final reader did.
 
     Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any. If
-    the read of a partition is incomplete, only its end is compared with the ends of the logs.
-    Yields nothing without a final read or without the logs on disk. Raises `BadInput`, OSError or ArrowException for
-    broken files.
+    the read of a partition is incomplete, only its end is compared with the ends of the logs. Yields nothing without a
+    final read or without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
@@ -307,8 +306,9 @@ def _holes(start: int, end: int, rows: Mapping[int, Sequence[_Batch]]) -> dict[i
 def _hole_in_all(
     facts: Facts, logs: _Logs, holes: Mapping[int, tuple[int, int]], rows: Mapping[int, Sequence[_Batch]]
 ) -> tuple[int, int] | None:
-    """Return the first hole (begin, end) if it is the same in all logs, the final reader got no record in it, and the
-    reader's ledger has as many rows of the partition as it read; else None. None also if the ledger cannot be read."""
+    """Return the first hole (begin, end) if it is the same in all logs, and the final reader got no record in it; else
+    None. None also if the reader's ledger cannot be read, or has another number of rows of the partition than it read.
+    """
     if len(set(holes.values())) != 1 or holes.keys() != rows.keys():
         return None
     ((start, end),) = set(holes.values())

@@ -26,7 +26,8 @@ _NAMES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
 class _Finding(NamedTuple):
-    """A finding of a window or of the audit of the whole run. Equal findings of both are the same; -1: unknown."""
+    """A finding of a window, or of the audit of the whole run. Two with equal fields are the same finding. Numbers are
+    -1 if unknown."""
 
     anomaly: str
     topic: str
@@ -74,8 +75,8 @@ def check_windows(facts: Facts) -> Iterator[Opinion]:
 
 
 def _ranges(facts: Facts) -> Iterator[Opinion]:
-    """Check that each window has the partitions of the case, and that the windows cover each from offset 0 to the end
-    of the final read, without gaps. Yields `contradicts` (files disagree) where they do not."""
+    """Check that each window has the partitions of the case. All windows together must cover each partition from offset
+    0 to the end of the final read, without gaps. Yields `contradicts` (files disagree) where they do not."""
     ends: dict[TopicPartition, tuple[str, int]] = dict.fromkeys(facts.planned, ("the soak begins", 0))
     for window in facts.windows:
         read = {one.place: one for one in window.read}

@@ -135,11 +135,13 @@ def _ledger(facts: Facts, client: Client) -> Iterator[str]:
 def outside_life(
     name: str, what: str, span: tuple[int | None, int | None], began: int, ended: int | None
 ) -> Iterator[str]:
-    """Yield a sentence if times in a ledger, the first and the last of which are `span`, lie outside the lifetime of
-    the client that wrote it. Tolerates rows up to 1 s later than its recorded end.
+    """Yield a sentence if times in a ledger lie outside the lifetime of the client that wrote it. Tolerates rows up to
+    1 s later than its recorded end.
 
-    `name`, `what`: the client and the times, in words. `began`, `ended`: its lifetime in ns since the run began; None:
-    no end is known."""
+    `name`, `what`: the client and the times, in words. `span`: the first and the last of the times; None: there is
+    none; a first time of -1 is not examined. `began`, `ended`: its lifetime in ns since the run began; None: no end is
+    known.
+    """
     first, last = span
     if first is not None and 0 <= first < began:
         yield f"{name} began at {seconds(began)}, and {what} is {seconds(first)}"
@@ -194,8 +196,8 @@ def _read(path: Path, column: str) -> pa.ChunkedArray:
 
 def check_departures(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each producer and live reader whose end in the timeline does
-    not fit its ledger, and where kills of clients by faults do not fit case.json or the timeline. Nothing is yielded
-    for simulated runs and for runs that broke off."""
+    not fit its ledger. Yield opinions, too, where kills of clients by faults do not fit case.json or the timeline
+    (`_kills`). Nothing is yielded for simulated runs and for runs that broke off."""
     if BACKENDS[facts.backend].simulated or not facts.events or facts.events[-1].kind is not EventKind.END:
         return  # the model has no processes; the timeline of a run that broke off may lack ends
     for client in facts.clients:
@@ -229,12 +231,12 @@ def _departure(facts: Facts, client: Client) -> Iterator[str]:
 
 
 def _kills(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion for each contradiction about kills of clients by faults (services excepted), and
-    `not judged` for each kill whose victims the timeline does not name, as timelines of older versions do not.
+    """Yield a `contradicts` opinion for each contradiction about kills of clients by faults (services excepted). Yield
+    `not judged` for each kill whose victims the timeline does not name; those of older versions name none.
 
     A confirmed kill must name the clients that it killed. Each of them must have been started with the pid that was
-    killed, and must have ended between the request of the kill and its confirmation. If no kill failed or missed, and
-    each states its victims, each client that case.json calls killed must be named by a kill.
+    killed, and have ended between the request of the kill and its confirmation. If no kill failed or missed, and each
+    states its victims, each client that case.json calls killed must be named by a kill.
     """
     named: set[str] = set()
     unstated = False

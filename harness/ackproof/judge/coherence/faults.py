@@ -106,8 +106,8 @@ def check_scripts(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each script whose steps in the timeline are out of order or
     differ from the case's. A script is a fault that leads brokers through steps, one at a time (`faults.script`).
 
-    If the timeline says that the script took effect, also yield one for missing steps, and one for each step whose
-    observed state was not the expected one.
+    If the timeline says that the script took effect, also yield one for missing steps. Yield one, too, for each step
+    whose observed state was not the expected one.
     """
     scripts = (fault for fault in facts.case.faults if isinstance(fault, Script))
     yield from (contradicts(text) for script in scripts for text in _script(facts, script))
@@ -141,10 +141,10 @@ def check_targets(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each event of a fault that aims at nodes which cannot have
     held the fault's roles.
 
-    Also yield one for each `FaultAsked` event with a wrong role, without a trigger (why the fault began then) or, if
-    the fault was confirmed, without nodes. Yield one for a `FaultConfirmed` or `FaultRecovered` event without a
-    witness: the check that saw the effect or the healing. Nothing is yielded for an attached cluster, whose nodes have
-    ids of their own.
+    Also yield one for each `FaultAsked` event with a wrong role, or without a trigger (why the fault began then). Yield
+    one, too, for such an event without nodes if the fault was confirmed. Yield one for a `FaultConfirmed` or
+    `FaultRecovered` event without a witness: the check that saw the effect or the healing. Nothing is yielded for an
+    attached cluster, whose nodes have ids of their own.
     """
     if BACKENDS[facts.backend].foreign:
         return  # its nodes have ids of their own
@@ -200,7 +200,7 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
     """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition these are its
-    holders in samples around that time, and all holders that the metadata log has in the run."""
+    holders in samples around that time. All holders that the metadata log has in the run are among them."""
     spec = facts.case.experiment.cluster
     each: dict[Role, set[int] | None] = {}
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):
@@ -221,8 +221,8 @@ def _certain_holders(facts: Facts, role: Role, holders: set[int], nodes: Sequenc
     that may have held the role.
 
     If the case alone decides who holds the role, all of `holders` are certain. For a rack of a partition's replica or
-    of the active controller, those in the racks of `nodes` are, because a fault hits a whole rack. For any other role
-    none is: each of `holders` may have been the only one.
+    of the active controller, those in the racks of `nodes` are: a fault hits a whole rack. For any other role none is:
+    each of `holders` may have been the only one.
     """
     moves = (part.kind in OF_PARTITION or part.group is not None for part in role.walk())
     if not (any(moves) or any(map(_is_active_controller, role.walk()))):

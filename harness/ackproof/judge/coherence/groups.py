@@ -41,9 +41,8 @@ def check_group_members(facts: Facts) -> Iterator[Opinion]:
     own ledgers.
 
     Also yield an opinion if members got records, or committed offsets, beyond the end of the final read
-    (`_beyond_the_end` says which groups are left out). Then Kafka's answers to the members and to the final reader
-    differ. In a sealed run, whose digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else
-    `contradicts`.
+    (`_beyond_the_end`). Then Kafka's answers to the members and to the final reader differ. In a sealed run, whose
+    digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else `contradicts`.
     """
     if facts.groups is None or not facts.case.experiment.workload.groups:
         return
@@ -103,8 +102,8 @@ def _beyond_the_end(facts: Facts) -> Iterator[str]:
     """Yield a sentence for each partition of which members got, or asked to commit, offsets beyond the end of the final
     read.
 
-    Left out are groups whose input may have lost records that members got, and groups whose offsets or input a fault or
-    a user's command changed. The input of every other group keeps all records below the high watermark, so that the
+    Left out are groups whose input may have lost records that members got. So are groups whose offsets or input a fault
+    or a user's command changed. The input of every other group keeps all records below the high watermark, so that the
     final read reaches what members got. Committed offsets that no member asked for are checked in
     `judge.checks.groups`.
     """

@@ -141,9 +141,10 @@ def _first_offset(facts: Facts, read: PartitionRead) -> Iterator[Opinion]:
     """Yield an opinion if the final read of a partition without retention begins above offset 0. In a soak, it may
     begin at the end of the records that the soak itself deleted. Nothing is yielded for an attached cluster.
 
-    The opinion is `breaks` (a promise is broken) if only a broker can have moved the log start (`_keeps_all`), and all
-    in-sync logs show one error. Either they begin where the final read does: brokers deleted records. Or they begin at
-    lower offsets: brokers do not serve records that they hold. Otherwise the opinion is `lacks` (evidence is missing).
+    The opinion is `breaks` (a promise is broken) on two conditions. Only a broker can have moved the log start
+    (`_keeps_all`), and all in-sync logs show one error. Either they begin where the final read does: brokers deleted
+    records. Or they begin at lower offsets: brokers do not serve records that they hold. Otherwise the opinion is
+    `lacks` (evidence is missing).
 
     Also yield `lacks` if the number of records that were read is unknown. Runs without a seal are spared that: older
     versions did not count them.
@@ -254,8 +255,8 @@ def _unlike_batches(replica: Replica, last_offset: int | None, records: int) -> 
 
 
 def _unlike_copies(batches: pa.Table) -> Iterator[str]:
-    """Yield a sentence for copies of a batch on several replicas that have the same CRC and differ in a column that the
-    CRC covers (`_COVERED`).
+    """Yield a sentence for copies of a batch that have the same CRC, but differ in a column that it covers
+    (`_COVERED`).
 
     Also yield one for copies that are equal in all these columns and differ in the CRC. They hold the same records in
     other bytes of the same length, and no broker writes these. Only copies whose CRC is right are compared.
@@ -289,8 +290,8 @@ _OffsetSpans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
 
 
 def check_reader_epochs(facts: Facts) -> Iterator[Opinion]:
-    """Yield an opinion for each partition and leader epoch in which the final read has offsets outside the span that
-    the logs have in this epoch. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
+    """Yield an opinion for each partition and leader epoch in which the final read has offsets outside the span of this
+    epoch in the logs. Partitions without a complete in-sync log (`_epochs_on_disk`) are left out.
 
     The opinion is `lacks` (evidence is missing) in a sealed run, whose digests prove its files unchanged, else
     `contradicts` (files disagree). Yields nothing if the final read's ledger cannot be read. Raises `BadInput`, OSError

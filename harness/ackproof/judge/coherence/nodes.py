@@ -29,8 +29,9 @@ _LONG_NS: Final = 10_000_000_000
 
 
 def check_processes(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) where starts and ends of a node do not alternate, or (KRaft only)
-    do not fit its registrations or leaderships. Nothing is yielded for simulated and attached clusters."""
+    """Yield a `contradicts` opinion (files disagree) where starts and ends of a node do not alternate. In KRaft mode,
+    yield one, too, where they do not fit its registrations or leaderships. Nothing is yielded for simulated and
+    attached clusters."""
     row = BACKENDS[facts.backend]
     if row.simulated or row.foreign or not facts.events:
         return  # the harness started no process
@@ -164,8 +165,8 @@ def _unseen_shrinks(facts: Facts) -> Iterator[str]:
 
 
 def check_rounds(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) where rounds of requests to brokers, or readers' commits, do not
-    fit the case, their order or the lives of nodes."""
+    """Yield a `contradicts` opinion (files disagree) where rounds of requests to brokers do not fit the case, their
+    order or the lives of nodes. Yield one, too, where readers' commits do not fit the case or their order."""
     if facts.rounds and not facts.case.experiment.observe.brokers:
         yield contradicts("each broker was asked, and the experiment does not ask for that")
     yield from map(contradicts, _round_order(facts.rounds))

@@ -263,9 +263,9 @@ _TRANSACTION: Final = ["producer", "txn"]
 
 
 def check_transactions(facts: Facts) -> Iterator[Opinion]:
-    """Yield a `contradicts` opinion (files disagree) where transactions do not fit their produced rows, and a `lacks`
-    opinion (evidence is missing) if no transaction is known to be committed or too many outcomes are unknown. Nothing
-    is yielded if the case has no transactions, or a part of the ledger cannot be read."""
+    """Yield a `contradicts` opinion (files disagree) where transactions do not fit their produced rows. Yield `lacks`
+    (evidence is missing) if no transaction is known to be committed or too many outcomes are unknown. Nothing is
+    yielded if the case has no transactions, or a part of the ledger cannot be read."""
     if facts.case.experiment.workload.producers.transaction_size is None:
         return
     try:

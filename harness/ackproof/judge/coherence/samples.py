@@ -82,8 +82,9 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
 
 
 def _unsampled(facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each partition without samples for more than 3 s, although no fault was at work, the sampler
-    made rounds, and records were acknowledged. Deleted topics, and partitions that were never sampled, are left out."""
+    """Yield a sentence for each partition and quiet time in which it has no sample for more than 3 s. Meanwhile the
+    sampler must have made at least 10 rounds, and records must have been acknowledged in every second. Deleted topics,
+    and partitions that were never sampled, are left out."""
     for place, samples in sorted(facts.samples_of.items()):
         if place.topic in facts.removed or not samples:
             continue  # the check of the final read names a partition that was never sampled
@@ -145,8 +146,8 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
     too, for a sampled offset or epoch below -1.
 
     In a run without a seal, the opinion is `contradicts` (files disagree). A seal's digests prove that the files are
-    unchanged. So the opinion in a sealed run is `lacks` (evidence is missing), except for a high watermark of one
-    leader that certainly fell within one epoch. That is `breaks` (a promise is broken).
+    unchanged. So the opinion in a sealed run is `lacks` (evidence is missing). It is `breaks` (a promise is broken) for
+    a high watermark of one leader that certainly fell within one epoch.
     """
     differs = kafka_differs(sealed=facts.sealed)
     ends: dict[TopicPartition, int] = defaultdict(int)
@@ -172,11 +173,11 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
 def _above_all_logs(
     facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
 ) -> Iterator[str]:
-    """Yield a sentence for the first sample whose high watermark is above all log ends of its partition, by
-    more than could be appended while the sample was taken. `log_end`: greatest log end after the load.
+    """Yield a sentence for the first sample whose high watermark is above all log ends of its partition. It must be so
+    by more than could be appended while the sample was taken. `log_end`: greatest log end after the load.
 
-    The sampler asks for the log ends first. Each record that was sent meanwhile counts twice: a retry may
-    append it again, and a marker may follow it.
+    The sampler asks for the log ends first. Each record that was sent meanwhile counts twice: a retry may append it
+    again, and a marker may follow it.
     """
     end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
     for sample in samples:
@@ -198,11 +199,11 @@ def _sent_meanwhile(facts: Facts, t_ns: int) -> int:
 
 
 def _fallen(facts: Facts, place: TopicPartition, samples: Sequence[Sample]) -> Iterator[tuple[str, bool]]:
-    """Yield (sentence, certain) for the first time that the high watermark fell within a leader epoch,
-    although the leader's process ran and its log was not cut.
+    """Yield (sentence, certain) for the first fall of the high watermark within a leader epoch, while the leader ran
+    and its log was not cut.
 
-    `certain`: a later sample shows the same leader epoch. Then that leader gave both answers, and contradicts
-    itself. Otherwise it may have been elected again between the two requests of the sample.
+    `certain`: a later sample shows the same leader epoch. Then that leader gave both answers, and contradicts itself.
+    Otherwise it may have been elected again between the two requests of the sample.
     """
     known = [sample for sample in samples if sample.high_watermark >= 0]
     for number, (before, after) in enumerate(pairwise(known), start=2):
@@ -231,7 +232,8 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
     have. Yield one, too, for each final read in a leader epoch that it does not have.
 
     In a sealed run, whose digests prove its files unchanged, the opinion is `lacks` (evidence is missing), else
-    `contradicts` (files disagree). In ZooKeeper mode only leader epochs are compared.
+    `contradicts` (files disagree). In ZooKeeper mode only leader epochs are compared. Nothing is yielded if the
+    metadata log says nothing of any partition.
     """
     if not facts.decided_of:
         return
@@ -255,9 +257,8 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
 
 
 def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]) -> str:
-    """Return how a sample differs from the metadata log's records of its leader epoch, in words; '' if it
-    agrees.
-    """
+    """Return how a sample differs from `decided`, the metadata log's records of its leader epoch, in words; '' if it
+    agrees. In ZooKeeper mode only the epoch is compared."""
     epoch, when = f"leader epoch {sample.leader_epoch}", f"was seen at {sample.t_ns / 1e9:.1f} s"
     if not decided:
         return f"{epoch} {when}, and the metadata log does not know it"
@@ -271,9 +272,9 @@ def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]
 
 
 class _Change(NamedTuple):
-    """A change of leader or ISR in words. Of a sampled change, `since_ns` is the time of the first sample
-    that shows it, and `before_ns` the time of the next sample (infinite if there is none). Of a change in the
-    timeline, both are the time of its event."""
+    """A change of leader or ISR in words. Of a sampled change, `since_ns` is the time of the first sample that shows
+    it. `before_ns` is the time of the next sample; infinite if there is none. Of a change in the timeline, both are the
+    time of its event."""
 
     words: str
     since_ns: int
@@ -287,8 +288,8 @@ def check_changes(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each partition whose sampled changes of leader or ISR differ
     from the changes in the timeline. The timeline must have each once, at the time of its sample.
 
-    Nothing is yielded for simulated runs, whose timeline has controller decisions between two rounds of samples too,
-    and for runs that broke off, whose last round may be incomplete.
+    Nothing is yielded for simulated runs: their timeline has controller decisions between two rounds of samples, too.
+    Nor is anything for runs without samples, and for runs that broke off, whose last round may be incomplete.
     """
     ended = facts.events and facts.events[-1].kind is EventKind.END
     if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
