@@ -81,8 +81,8 @@ def replicate(
 
 
 def commit(primary: Replica, own: int) -> Replica:
-    """Return the primary (id `own`) with its commit point at the lowest log end of all members of the configuration.
-    The log end of a member that it does not know counts as 0."""
+    """Return the primary (id `own`) with its commit point at the lowest log end of all members of the configuration. A
+    log end that the primary does not know counts as 0. The commit point never falls."""
     ends = dict(primary.ends)
     reached = min(
         [primary.log.end, *(ends.get(member, 0) for member in primary.config.members if member != own)]

@@ -116,7 +116,7 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
     """Return the leader with its high watermark at the offset that a majority of `voters` servers holds. With
     `commits_own_epoch`, that offset must lie within the leader's own epoch.
 
-    Nothing changes while the leader and the servers that have fetched are no majority.
+    Nothing changes while the leader and the servers that have fetched are no majority. The high watermark never falls.
     """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):

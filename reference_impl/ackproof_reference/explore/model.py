@@ -51,7 +51,8 @@ class Action(NamedTuple):
     target: str = ""
     kind: ActionKind = ActionKind.OTHER
     broker: int = 0
-    """Id of the broker that fetches, proposes an ISR, starts or dies, or receives a record; 0: no broker."""
+    """Id of the broker that the step is about, such as one that fetches, proposes an ISR, starts, dies or receives a
+    record; 0: no broker."""
     refuses: bool = False
     """True if the step answers a producer with an error."""
 

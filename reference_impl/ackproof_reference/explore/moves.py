@@ -228,7 +228,7 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
 
 def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
     """Yield the groups in which a controller fails during a decision (if the scope has `failovers`), and in which a
-    broker repeats its unanswered request. Yield nothing without the rule `fencing`."""
+    broker repeats its unanswered shutdown request. Yield nothing without the rule `fencing`."""
     if not scope.rules.fencing:
         return
     if scope.budget.failovers:

@@ -181,8 +181,9 @@ class _Entry(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Groups of steps with the same `Group.row`. `memo` caches the steps of all groups together, by the bits of a state
-    that `mask` selects."""
+    """Groups that share one cache of steps: those with the same non-empty `Group.row`, or a single group without one.
+    `memo`: bits of a state that `mask` selects → steps of all these groups. `entries`: the groups, those with the same
+    cells together."""
 
     mask: int
     memo: dict[int, Steps]
