@@ -123,7 +123,8 @@ def scope_for(
 
     Incidents are those that the case plans, or with `events` (a run's timeline) those observed. `decided`:
     the run's metadata log. `rotted`: faults that removed something from the partition's log. `records`: how
-    many to send, at most two.
+    many to send, at most two. With more than three replicas, the scope has three, and a min.insync.replicas of at most
+    two; `clamped` of the result says so.
     """
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), _brokers_for(case, topic)
