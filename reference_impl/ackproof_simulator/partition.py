@@ -73,7 +73,7 @@ class PartitionRun:
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
-    """By broker: rules that differ from the controller's, for another release or a setting not learned yet."""
+    """By broker: its rules, if they may differ from `rules`, for another release or a setting not learned yet."""
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0

@@ -77,7 +77,7 @@ class World:
     coordinator: Coordinator | None = None
     """Transaction coordinator; None if producers write without transactions."""
     settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
-    """Dynamic settings of topics, of all brokers ('') and of single brokers (by number)."""
+    """Present settings of topics, and dynamic settings of all brokers ('') and of single brokers (by number)."""
     next_client: int = CLIENTS_FROM
     of_readers: Random = field(default_factory=Random)
     """Random source for readers only: the written records do not depend on whether readers are simulated."""
