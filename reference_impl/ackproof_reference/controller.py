@@ -67,7 +67,7 @@ def register(
 
     The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its
     clean-shutdown file; -1 without that file. With ELR and `unclean_shutdown_detection`, a broker whose file does
-    not name its last epoch leaves ISR and ELR, because it may have lost records that were not flushed (KIP-966).
+    not name its last epoch leaves ISR and ELR: it may have lost records that were not flushed (KIP-966).
     Else `clean_epoch` has no effect.
     """
     last = metadata.registration(broker)

@@ -284,8 +284,8 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMess
     ends the proposal. After another error it stays pending until newer metadata comes: the leader cannot know the
     controller's ISR. It also stays pending if the change began a new leader epoch (`bump_on_shrink`).
 
-    Nothing changes without a pending proposal, for an answer to an earlier leader epoch, and for a change that is not
-    newer than the leader's image."""
+    An answer changes nothing if no proposal is pending, or if it is to an earlier leader epoch. Neither does a change
+    that is not newer than the leader's image."""
     leader = broker.process.role
     if not isinstance(leader, Leader) or answer.leader_epoch != leader.epoch or leader.pending is None:
         return broker, ()

@@ -2,7 +2,7 @@
 backups.
 
 Kafka's controller and ISR differ in one point. In Kafka only the leader proposes a new ISR. Here any replica that
-suspects a peer proposes a configuration, and leases ensure that the old primary has stopped before a backup asks to
+suspects a peer proposes a configuration. Leases ensure that the old primary has stopped before a backup asks to
 replace it. Source: Lin, Yang, Zhang and Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
 """
 

@@ -57,9 +57,9 @@ def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tupl
     """Answer the vote request of a candidate; return the voter and True if it gives its vote. `own`: id of the
     candidate.
 
-    A voter votes for one candidate per epoch, not in an epoch older than its own and, with
-    `rules.votes_for_newer_logs`, only if the candidate's log is at least as new as its own. A newer epoch makes
-    any server a follower.
+    A voter votes for one candidate per epoch, and not in an epoch older than its own. With
+    `rules.votes_for_newer_logs`, the candidate's log must be at least as new as the voter's. A newer epoch makes any
+    server a follower.
     """
     if candidate.epoch < voter.epoch:
         return voter, False

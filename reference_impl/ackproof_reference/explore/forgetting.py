@@ -215,9 +215,9 @@ def _of_proposal(value: object) -> Hashable:
 
 
 def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
-    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal in
-    `_NEVER_TAKEN`, a change that began another leader epoch, or an answer to a leader that has moved on to
-    newer metadata or another leader epoch."""
+    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal in `_NEVER_TAKEN`; a
+    change that began another leader epoch; an answer to a leader that has moved on to newer metadata or another
+    leader epoch."""
     if not isinstance(proposal, Altered):
         return
     role, decided = process.role, proposal.partition

@@ -62,8 +62,8 @@ def occurring_epochs(cell: int, value: Hashable) -> int:
 
 def rank_epochs(bits: int) -> Ranks | None:
     """Return the ranks that replace a state's epochs, by kind; the epochs are given as a bit set (`occurring_epochs`).
-    One rank is left free below the newest leader epoch, if a leader leads in the second newest and the two do not
-    follow each other directly.
+    One rank is left free below the newest leader epoch under two conditions: a leader leads in the second newest, and
+    the newest does not directly follow it.
 
     None if every epoch equals its rank.
     """

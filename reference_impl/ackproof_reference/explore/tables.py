@@ -85,7 +85,7 @@ class Cells:
     def number(self, cell: int, value: Hashable) -> int:
         """Return the number that stands for a value of a cell; a value without a number gets the next free one.
 
-        Raises `TooNarrowError` if the cell has too few bits for the number, ValueError if a counter is
+        Raises `TooNarrowError` if the cell has too few bits for the number. Raises ValueError if a counter is
         negative or needs more bits than its value in the first state.
         """
         numbers = self.numbers[cell]
