@@ -142,8 +142,8 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
 
 
 def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
-    """Return two parallel arrays of the final read of a partition: offsets, ascending, and the timestamp of
-    the record at each, in ms."""
+    """Return two parallel arrays of the final read of a partition: offsets, ascending, and the timestamp of the record
+    at each, in ms. They are empty if nothing was read."""
     table = final_rows.read_partition(place)
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
@@ -323,7 +323,7 @@ class OffsetFates:
 
 
 def may_have_appended(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
-    """Return a mask of the rows whose records the leader of this epoch can have appended, judged by the times of
+    """Return a mask of the rows whose records the leader of this epoch can have appended. It is judged by the times of
     their send and acknowledgement, with a tolerance of `SLACK_NS`."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
     can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)

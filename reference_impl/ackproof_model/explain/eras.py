@@ -58,8 +58,8 @@ class Era:
     def truncations(
         self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
-        """Yield one truncation per leader epoch that lost rows of the mask `gone`, with the forbidden step if
-        clean elections truncated records acknowledged with acks=all, else None.
+        """Yield one truncation per leader epoch that lost rows of the mask `gone`. With it comes the forbidden step, if
+        clean elections truncated records that acks=all had acknowledged; else None.
 
         `told`: fates of the rows, which give the epoch in which each gone row was appended. An epoch without
         a known successor yields nothing.

@@ -52,7 +52,7 @@ def rules_name(case: Case) -> str:
 
 def rules_for(case: Case, topic: str) -> Rules:
     """Return the rules of this cluster with the weakest min.insync.replicas and unclean.leader.election.enable that the
-    topic had at any time.
+    topic can have at any time (`Promises`). The former is at most the number of replicas.
 
     Raises ValueError for a release without rules.
     """
