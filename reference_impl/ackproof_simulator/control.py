@@ -1,7 +1,7 @@
 """Controllers and broker processes in virtual time: sessions, fencing, registration, propagation of metadata.
 
-Heartbeats are not simulated one by one. A session runs out when a broker has not been able to reach an active
-controller for a session's length, counted from the last heartbeat that it can have sent.
+Heartbeats are not simulated one by one. A session runs out when a broker has not reached an active controller for a
+session's length. That is counted from the last heartbeat that it can have sent.
 """
 
 from __future__ import annotations
