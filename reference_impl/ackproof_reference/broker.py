@@ -122,8 +122,8 @@ def kill(broker: Broker) -> Broker:
 
 
 def power_off(broker: Broker, kept: int) -> Broker:
-    """Return the broker after a power loss of its machine. Flushed batches stay. Of the others, those that end at or
-    below offset `kept` stay (LogLoader.recoverLog)."""
+    """Return the broker after a power loss of its machine. Flushed batches stay. Of the other batches, those that end
+    at or below offset `kept` stay (LogLoader.recoverLog)."""
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
 

@@ -241,7 +241,7 @@ def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
     """Yield the steps in which a controller fails in the middle of a decision about a broker.
 
-    The first records of the decision are committed, the others never are. No broker learns of those others, and a
+    The first records of the decision are committed. Its other records never are, no broker learns of them, and a
     broker that asked for the decision gets no answer. In KRaft that happens to decisions about many partitions
     (ControllerResult.of). A decision in one record or one batch (atomicOf) is committed as a whole or not at all. Such
     are ISR changes, elections and registrations."""
