@@ -347,7 +347,7 @@ class PartitionRun:
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
         """Answer the producers whose acks=all requests have waited at the leader for `timeout` ns (request.timeout.ms),
-        and schedule the next check if others wait."""
+        and schedule the next check if other producers wait."""
         self.timed.discard(leader)
         clock = self.around.clock
         role = self.brokers[leader].process.role

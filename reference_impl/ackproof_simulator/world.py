@@ -109,7 +109,7 @@ class World:
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
         """Return the settings of a topic on a broker, or at the active controller (`broker` None), without Kafka's
-        defaults. The topic's own settings override others."""
+        defaults. The topic's own settings override the brokers'."""
         cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
         return {
             **cluster.config,
