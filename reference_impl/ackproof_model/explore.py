@@ -153,7 +153,8 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
 
 def scope_in_words(text: str, rules: Rules) -> Scope:
     """Parse a scope such as `brokers=3,records=1,acks=all,min_insync=2,kills=1`. `min_insync` and
-    `unclean_election` replace those of `rules`. Raises `BadInput` for unknown names and values out of range.
+    `unclean_election` replace those of `rules`. What is not named: three brokers, one record, acks=all, no idempotence,
+    no incidents. Raises `BadInput` for unknown names and values out of range.
     """
     sizes: dict[str, int] = {}
     budget: dict[str, int] = {}

@@ -40,8 +40,9 @@ class Waiting(NamedTuple):
 class Leader(NamedTuple):
     """A replica that leads. `epoch`: its leader epoch. `start`: the log end offset when that epoch began.
 
-    `progress`: one entry for each other replica. `waiting`: unanswered requests with acks=all. `pending`: the ISR that
-    the leader has proposed and that was not answered yet. At most one proposal is in flight (KIP-497).
+    `progress`: one entry for each other replica. `waiting`: unanswered requests with acks=all. `pending`: the ISR in
+    the leader's pending proposal, None without one. It is pending until the controller's answer, after some errors
+    until newer metadata (`isr_answered`). At most one proposal is in flight (KIP-497).
     """
 
     epoch: int
@@ -69,8 +70,8 @@ class Process(NamedTuple):
     down, that of its last run.
 
     `clean`: True if the broker was stopped cleanly and left `.kafka_cleanshutdown` with that epoch. `metadata`: the
-    newest image that the broker applied since its start; None: it applied none. `role`: None if the broker applied no
-    image yet, or has no replica."""
+    newest image that the broker applied since its start; None: it applied none. `role`: None if the broker is down,
+    applied no image yet, or has no replica."""
 
     up: bool
     epoch: int
@@ -121,8 +122,8 @@ def kill(broker: Broker) -> Broker:
 
 
 def power_off(broker: Broker, kept: int) -> Broker:
-    """Return the broker after a power loss of its machine. Flushed batches stay. Of the others, those that end at or
-    below offset `kept` stay (LogLoader.recoverLog)."""
+    """Return the broker after a power loss of its machine. Flushed batches stay. Of the other batches, those that end
+    at or below offset `kept` stay (LogLoader.recoverLog)."""
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
 

@@ -67,7 +67,7 @@ def register(
 
     The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its
     clean-shutdown file; -1 without that file. With ELR and `unclean_shutdown_detection`, a broker whose file does
-    not name its last epoch leaves ISR and ELR, because it may have lost records that were not flushed (KIP-966).
+    not name its last epoch leaves ISR and ELR: it may have lost records that were not flushed (KIP-966).
     Else `clean_epoch` has no effect.
     """
     last = metadata.registration(broker)
@@ -148,7 +148,8 @@ def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
 
 def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     """Return the metadata after the leadership has moved to `broker`, another live member of the ISR. This one step of
-    the model represents every fast sequence of elections with that outcome."""
+    the model represents every fast sequence of elections with that outcome. If `broker` may not lead, a leader is
+    elected as with `Election.ANY`."""
     return decide(metadata, rules, isr=metadata.partition.isr, election=Election.PREFERRED, first=broker)
 
 
@@ -164,7 +165,8 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
     * With it (KRaft), the new one starts from all present replicas, also those that the old one was adding. If it adds
       no replicas itself, those of the old one stay marked as adding. If it removes none, those of the old one stay
       marked as removing (changePartitionReassignment, PartitionReassignmentReplicas).
-    * Without it (KafkaController), replicas that the old one was adding are dropped, from the ISR too."""
+    * Without it (KafkaController), replicas that the old one was adding are dropped, from the ISR too, unless they are
+      in `target`."""
     old = metadata.partition
     current = tuple(one for one in old.replicas if rules.moves_from_all or one not in old.adding)
     adding = tuple(sorted(set(target) - set(current)))

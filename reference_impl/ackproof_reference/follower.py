@@ -59,7 +59,7 @@ def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> BrokerAndMess
     """Append the fetched batches and apply the leader's high watermark, or truncate where the logs diverge. Sends
     nothing.
 
-    After OFFSET_OUT_OF_RANGE a log that ends beyond the leader's end is truncated to it, and a log that ends before the
+    After OFFSET_OUT_OF_RANGE a log that ends beyond the leader's end is truncated to it. A log that ends before the
     leader's start is emptied and begins there. Nothing changes after another error, or if the broker does not follow.
     A follower that is `truncating` takes no batches. With `match_responses`, a response to a fetch that this follower
     would not send now is dropped (AbstractFetcherThread.processFetchRequest).

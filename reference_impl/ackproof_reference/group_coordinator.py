@@ -162,7 +162,8 @@ def check_commit(
     """Return the coordinator's answer to a commit with this member and epoch (or generation).
 
     `epoch` NO_EPOCH: the request names neither member nor generation: it comes from an administrator, or from a
-    transaction without group metadata. `transactional`: the request is a TxnOffsetCommit.
+    transaction without group metadata. It is accepted if it is `transactional` (a TxnOffsetCommit), or if the group has
+    no members. Any other request is accepted without the rule `check_generation`.
     """
     if epoch == NO_EPOCH:
         # Older versions of TxnOffsetCommit have no member: the state of the group is not asked either.

@@ -170,7 +170,9 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> BrokerAndMessages
 
 def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> BrokerAndMessages:
     """Return the leader's answer to the question where an epoch ends in its log (KIP-101); the broker's state does not
-    change. The answer names the requested epoch; since KIP-279, the epoch that was found (`end_of_epoch`)."""
+    change. The answer names the requested epoch; since KIP-279, the epoch that was found (`end_of_epoch`).
+
+    A broker that does not lead, or with `fetch_fencing` leads in another epoch, answers with an error."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)
@@ -194,7 +196,7 @@ def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
 
 
 def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rules) -> tuple[int, ...]:
-    """Return the replicas that the high watermark waits for: the ISR, or, with an unanswered proposal (`pending`), the
+    """Return the replicas that the high watermark waits for: the ISR, or, with a pending proposal (`pending`), the
     maximal ISR.
 
     The maximal ISR is the union of ISR and proposal, because the leader does not know which of the two the controller
@@ -241,7 +243,8 @@ def may_shrink(broker: Broker) -> tuple[int, ...]:
     """Return the ISR members that a leader may propose to drop once they have lagged for replica.lag.time.max.ms:
     those behind its log end (Partition.getOutOfSyncReplicas).
 
-    For how long they lag is not checked here. Empty if the broker does not lead, or its last proposal has no answer.
+    For how long they lag is not checked here. Empty if the broker does not lead, or has a pending proposal
+    (`Leader.pending`).
     """
     leader = broker.process.role
     if not isinstance(leader, Leader) or leader.pending is not None:
@@ -279,8 +282,10 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> BrokerAndMess
 
     An accepted change becomes the leader's image of the partition, and may raise the high watermark. INELIGIBLE_REPLICA
     ends the proposal. After another error it stays pending until newer metadata comes: the leader cannot know the
-    controller's ISR. It also stays pending if the change began a new leader epoch (`bump_on_shrink`): an answer of
-    another epoch is ignored."""
+    controller's ISR. It also stays pending if the change began a new leader epoch (`bump_on_shrink`).
+
+    An answer changes nothing if no proposal is pending, or if it is to an earlier leader epoch. Neither does a change
+    that is not newer than the leader's image."""
     leader = broker.process.role
     if not isinstance(leader, Leader) or answer.leader_epoch != leader.epoch or leader.pending is None:
         return broker, ()

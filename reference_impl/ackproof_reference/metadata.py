@@ -13,11 +13,11 @@ class Partition(NamedTuple):
 
     `replicas` is in assignment order. `leader` is NO_LEADER if there is none. Every change raises `epoch`. A
     new leader, or none, raises `leader_epoch` too. So does the end of a reassignment that removes replicas, the
-    cancellation of one that adds replicas, and with `bump_on_shrink` a smaller ISR. `elr`: eligible leader replicas
-    (KIP-966).
-    `last_known_leader`: with ELR, the last leader while there is none, else NO_LEADER. `recovering`: the leader
-    was elected uncleanly and has not said since that it recovered (KIP-704). `adding`, `removing`: replicas of a
-    reassignment in progress.
+    cancellation of one that adds replicas, and with `bump_on_shrink` a smaller ISR.
+
+    `elr`: eligible leader replicas (KIP-966). `last_known_leader`: with ELR, the last leader while there is none, else
+    NO_LEADER. `recovering`: the leader was elected uncleanly and has not said since that it recovered (KIP-704).
+    `adding`, `removing`: replicas of a reassignment in progress.
     """
 
     replicas: tuple[int, ...]

@@ -2,7 +2,7 @@
 backups.
 
 Kafka's controller and ISR differ in one point. In Kafka only the leader proposes a new ISR. Here any replica that
-suspects a peer proposes a configuration, and leases ensure that the old primary has stopped before a backup asks to
+suspects a peer proposes a configuration. Leases ensure that the old primary has stopped before a backup asks to
 replace it. Source: Lin, Yang, Zhang and Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
 """
 
@@ -81,8 +81,8 @@ def replicate(
 
 
 def commit(primary: Replica, own: int) -> Replica:
-    """Return the primary (id `own`) with its commit point at the lowest log end of all members of the configuration.
-    The log end of a member that it does not know counts as 0."""
+    """Return the primary (id `own`) with its commit point at the lowest log end of all members of the configuration. A
+    log end that the primary does not know counts as 0. The commit point never falls."""
     ends = dict(primary.ends)
     reached = min(
         [primary.log.end, *(ends.get(member, 0) for member in primary.config.members if member != own)]

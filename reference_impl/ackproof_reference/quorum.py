@@ -57,9 +57,9 @@ def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tupl
     """Answer the vote request of a candidate; return the voter and True if it gives its vote. `own`: id of the
     candidate.
 
-    A voter votes for one candidate per epoch, not in an epoch older than its own and, with
-    `rules.votes_for_newer_logs`, only if the candidate's log is at least as new as its own. A newer epoch makes
-    any server a follower.
+    A voter votes for one candidate per epoch, and not in an epoch older than its own. With
+    `rules.votes_for_newer_logs`, the candidate's log must be at least as new as the voter's. A newer epoch makes any
+    server a follower.
     """
     if candidate.epoch < voter.epoch:
         return voter, False
@@ -116,7 +116,7 @@ def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
     """Return the leader with its high watermark at the offset that a majority of `voters` servers holds. With
     `commits_own_epoch`, that offset must lie within the leader's own epoch.
 
-    Nothing changes while the leader and the servers that have fetched are no majority.
+    Nothing changes while the leader and the servers that have fetched are no majority. The high watermark never falls.
     """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):

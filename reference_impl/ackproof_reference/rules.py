@@ -82,8 +82,8 @@ class Rules:
     last_known_when_leaderless: bool = True
     """With ELR, the last known leader is written when nobody leads any more; off: when the ISR is empty (4.0)."""
     completes_past_kept: bool = True
-    """A reassignment that removes no more replicas than it adds ends when the added ones are in the ISR, even if kept
-    ones are not (KAFKA-19975, 4.3); off: when the whole target is."""
+    """A reassignment that removes no more replicas than it adds ends when the added ones are in the ISR. Those that it
+    keeps need not be (KAFKA-19975, 4.3); off: it ends when the whole target is in the ISR."""
     assignment_order: bool = True
     """Leaders are taken in assignment order (KAFKA-1503, 0.8.2); off: the first of the ISR as it was written."""
     moves_from_all: bool = True

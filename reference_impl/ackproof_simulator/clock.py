@@ -35,7 +35,7 @@ class Clock:
         self._count = 0
 
     def call_at(self, when: int, act: Act, *args: object) -> None:
-        """Call `act` with `args` at virtual time `when` (ns); at once if that time has passed."""
+        """Schedule the call of `act` with `args` for virtual time `when` (ns), or for now if `when` has passed."""
         self._count += 1
         heappush(self._queue, (when if when > self.now else self.now, self._count, act, args))
 
@@ -119,7 +119,8 @@ class Timing:
 
 
 def timing_of(cluster: ClusterSpec) -> Timing:
-    """Return the durations of a simulated cluster: from the settings of its first broker, and measured constants."""
+    """Return the durations of a simulated cluster: from the settings of its first broker, and measured constants. With
+    ZooKeeper, heartbeats and elections of the quorum follow from the length of a session."""
     configured_here = configured(cluster, cluster.broker_ids[0])
 
     def setting(name: str) -> str:

@@ -1,7 +1,7 @@
 """Controllers and broker processes in virtual time: sessions, fencing, registration, propagation of metadata.
 
-Heartbeats are not simulated one by one. A session runs out when a broker has not been able to reach an active
-controller for a session's length, counted from the last heartbeat that it can have sent.
+Heartbeats are not simulated one by one. A session runs out when a broker has not reached an active controller for a
+session's length. That is counted from the last heartbeat that it can have sent.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Control:
         """By broker: number of its present connection or loss. A scheduled call with an older number is dropped."""
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
-        """Brokers that have registered since their last start."""
+        """Brokers that have registered since their last start, and have not ended."""
         self.starting: set[int] = set()
         """Nodes whose process runs but does not answer yet, such as brokers before their registration."""
         self.born = dict.fromkeys((*brokers, *controllers), 0)
@@ -264,7 +264,7 @@ class Control:
     def kill(self, node: int, *, power: Callable[[PartitionRun], int] | None = None) -> None:
         """Kill a node's process (SIGKILL), or with `power` cut its machine's power.
 
-        `power` returns the offset up to which a partition's log survives.
+        `power` returns the offset up to which a partition's log survives; flushed records survive in any case.
         """
         self.born[node] += 1
         self.journal.lived(node, NodeEnded())

@@ -33,8 +33,8 @@ class Counts:
 
     `unavailable_ms`: longest time between two successive acknowledgements of a partition; 0 with fewer than two. The
     other times count from the first fault: `new_leader_ms` until a partition first got a leader in place of another one
-    or of none, `shrink_ms` until an ISR first shrank, `full_isr_ms` until an ISR last became full again (-1 if another
-    one was not full then)."""
+    or of none; `shrink_ms` until an ISR first shrank; `full_isr_ms` until an ISR last became full again (-1 if another
+    ISR was not full then)."""
 
     seed: int
     complete: bool

@@ -185,8 +185,8 @@ class Disks:
     def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
         """Queue a metadata image that broker `at` cannot apply yet, and return True: `act` is called after the wait.
 
-        Else return False. The image waits for the broker's metadata log, for an earlier image that waits, or for the
-        replica's disk or lock, as a step does (`holds_step`).
+        Else return False. The image waits for the broker's metadata log, or for an earlier image that waits. Like a
+        step (`holds_step`), it also waits for the replica's disk or lock.
         """
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False

@@ -73,7 +73,7 @@ class PartitionRun:
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
-    """By broker: rules that differ from the controller's, for another release or a setting not learned yet."""
+    """By broker: its rules, if they may differ from `rules`, for another release or a setting not learned yet."""
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
     folder: int = 0
@@ -347,7 +347,7 @@ class PartitionRun:
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
         """Answer the producers whose acks=all requests have waited at the leader for `timeout` ns (request.timeout.ms),
-        and schedule the next check if others wait."""
+        and schedule the next check if other producers wait."""
         self.timed.discard(leader)
         clock = self.around.clock
         role = self.brokers[leader].process.role

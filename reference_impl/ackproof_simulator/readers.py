@@ -56,8 +56,8 @@ class Reader:
     resets: list[tuple[int, int, int, ClientReset]]
     """Resets of all readers in order: time in ns, reader, index of the partition, event.
 
-    A reader is reset if its position is beyond the log, or in an epoch that ended before it, or if the topic was
-    created again.
+    A reader is reset if its position is beyond the log, or in an epoch that ended before it. It is reset, too, if the
+    topic was created again.
     """
     positions: list[_Position] = field(default_factory=list)
     handed: list[ReadBatch] = field(default_factory=list)

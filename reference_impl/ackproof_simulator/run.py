@@ -59,7 +59,7 @@ class FinalPlace:
     batches: tuple[Batch, ...]
     why: str
     aborted: frozenset[int] = frozenset()
-    """Base offsets of batches that a reader at read_committed does not get."""
+    """Base offsets of batches of aborted transactions."""
 
     def is_handed(self, batch: Batch) -> bool:
         """Return True if a reader at read_committed gets the records of this batch."""

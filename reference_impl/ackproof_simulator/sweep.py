@@ -133,8 +133,8 @@ def sweep(
 
 
 def simulate_beside(run: CaseDir) -> None:
-    """Simulate the case of a run that was made elsewhere, up to 60 times in about 1.5 s, and write `simulation.json`
-    for the report.
+    """Simulate the case of a run that was made elsewhere, 1 to 60 times in about 1.5 s, and write `simulation.json` for
+    the report.
 
     No verdict depends on it. Write nothing if the model cannot simulate the case, or if the run used a cluster that
     someone else runs. Raises `BadInput` for a missing or broken `case.json`.

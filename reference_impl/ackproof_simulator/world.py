@@ -77,7 +77,7 @@ class World:
     coordinator: Coordinator | None = None
     """Transaction coordinator; None if producers write without transactions."""
     settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
-    """Dynamic settings of topics, of all brokers ('') and of single brokers (by number)."""
+    """Present settings of topics, and dynamic settings of all brokers ('') and of single brokers (by number)."""
     next_client: int = CLIENTS_FROM
     of_readers: Random = field(default_factory=Random)
     """Random source for readers only: the written records do not depend on whether readers are simulated."""
@@ -109,7 +109,7 @@ class World:
 
     def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
         """Return the settings of a topic on a broker, or at the active controller (`broker` None), without Kafka's
-        defaults. The topic's own settings override others."""
+        defaults. The topic's own settings override the brokers'."""
         cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
         return {
             **cluster.config,

@@ -69,8 +69,8 @@ class AckedRows:
 
 
 def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
-    """Yield each partition with its acknowledged rows. Raises OSError or ArrowException if the ledger cannot
-    be read.
+    """Yield each partition with its acknowledged rows; nothing without a ledger. Raises OSError or ArrowException if
+    the ledger cannot be read.
 
     Rows of a transaction without an acknowledged commit are left out, as in the audit.
     """
@@ -142,8 +142,8 @@ def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
 
 
 def timestamps(final_rows: FinalRows, place: TopicPartition) -> tuple[Ints, Ints]:
-    """Return two parallel arrays of the final read of a partition: offsets, ascending, and the timestamp of
-    the record at each, in ms."""
+    """Return two parallel arrays of the final read of a partition: offsets, ascending, and the timestamp of the record
+    at each, in ms. They are empty if nothing was read."""
     table = final_rows.read_partition(place)
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
@@ -158,9 +158,9 @@ class LeaderEpoch:
     """One leader epoch: from its election until the last time at which its leader can have appended.
 
     Times are ns since the run's start; `end_ns` is NEVER if nothing ended it. `clean`: False if the leader was elected
-    from outside of ISR and ELR. `cause`: the step of the controller, in words. `offset`: offset, in the metadata log,
-    of the record that elected the leader. `before`: the partition's state before the election, in words; '' if there
-    was none.
+    from outside of ISR and ELR, or if earlier changes are missing in the metadata log. `cause`: the step of the
+    controller, in words. `offset`: offset, in the metadata log, of the record that elected the leader. `before`: the
+    partition's state before the election, in words; '' if there was none.
     """
 
     epoch: int
@@ -323,8 +323,8 @@ class OffsetFates:
 
 
 def may_have_appended(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
-    """Return a mask of the rows whose records the leader of this epoch can have appended, judged by the times of
-    their send and acknowledgement."""
+    """Return a mask of the rows whose records the leader of this epoch can have appended. It is judged by the times of
+    their send and acknowledgement, with a tolerance of `SLACK_NS`."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
     can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)
     return can

@@ -58,8 +58,8 @@ class Era:
     def truncations(
         self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
-        """Yield one truncation per leader epoch that lost rows of the mask `gone`, with the forbidden step if
-        clean elections truncated records acknowledged with acks=all, else None.
+        """Yield one truncation per leader epoch that lost rows of the mask `gone`. With it comes the forbidden step, if
+        clean elections truncated records that acks=all had acknowledged; else None.
 
         `told`: fates of the rows, which give the epoch in which each gone row was appended. An epoch without
         a known successor yields nothing.
@@ -100,7 +100,7 @@ class Era:
 
         Such records are below the high watermark, so each leader that is elected from ISR or ELR has them. The
         truncation is allowed in two cases. A leader after epoch `old`, up to epoch `new`, was not elected cleanly
-        (`LeaderEpoch.clean`). Or a fault may have removed records from its disk.
+        (`LeaderEpoch.clean`). Or a fault may have removed records from the disk of such a leader.
 
         `old`: leader epoch of the records. `new`: the epoch that took over their offsets. `offset`: their lowest
         offset. `count`: their number."""
@@ -282,7 +282,8 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
     """Return a mask of the rows that can have been appended in these epochs of an incarnation; False everywhere without
     epochs.
 
-    `again_ns`: time in ns at which the next incarnation was created.
+    `again_ns`: time in ns at which the next incarnation was created. Rows that were acknowledged later are left out if
+    only the last leader can have appended them, and its log cannot have them (`_overtaken`).
     """
     if not of:
         return np.zeros(len(rows), np.bool_)

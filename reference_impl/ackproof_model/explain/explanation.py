@@ -33,7 +33,8 @@ from ackproof_model.replay.account import EXAMPLES, PRESENT, Account
 from ackproof_model.replay.observed import SLACK_NS, Life, Observed, learns_ns
 
 _EARLY_MS, _LATE_MS = -2, 1
-"""Bounds, in whole milliseconds, of a record's timestamp minus the time of its send."""
+"""Bounds, in whole milliseconds, of a record's timestamp minus the time of a send, if the record is surely of that
+send."""
 
 
 def explain(observed: Observed, account: Account) -> None:
@@ -158,7 +159,7 @@ class _Place:
 
         For a row with both fates, the timestamp of the record that is now at its offset shows whether that is its own
         record. An offset that surely holds another row's record does not hold this one. A row that neither decides
-        stays in both masks."""
+        stays in both masks, as all do if timestamps may be times of appends, or no record was read."""
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place.topic):
             return told.gone, told.kept

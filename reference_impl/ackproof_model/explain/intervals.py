@@ -191,8 +191,8 @@ def _ends(
 def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield each fault that hit a leader, names no node, or fell into a time without a leader, as a
-    disturbance from its request to its end."""
+    """Yield a disturbance, from the request to the end of a fault, for each fault that may concern a leader: it hit
+    one, names no node, or fell into a time without a leader."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)

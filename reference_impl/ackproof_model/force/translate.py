@@ -271,8 +271,11 @@ class _Translation:
                 raise NotForceable(number, line, _WITHOUT_SCRIPT)
 
     def _void_entries(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
-        """Yield the script entries that let requests and answers pass which have no effect any more, so that the model
-        has dropped them."""
+        """Yield a script entry for each held message that the model dropped in this step because it has no effect any
+        more: answers to fetches, and proposals (AlterPartition) with their answers. The entry lets the message pass.
+
+        Left out are messages of brokers that are down, and answers from a leader that the broker no longer follows.
+        `changed`: as in `_abandon_entries`."""
         for broker in self._story.scope.ids:
             fetch, proposal = (
                 changed.get(f"{what} of broker {broker}", (None, None)) for what in ("fetch", "proposal")

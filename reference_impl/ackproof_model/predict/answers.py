@@ -37,10 +37,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 USUAL_STATES: Final = 240_000
-"""Distinct states that a prediction of a case or run visits: up to 20 seconds of a core, and 150 MiB."""
+"""Limit of distinct states for one scope of a case or run: up to 20 seconds of a core, and 150 MiB."""
 FURTHER_STATES: Final = 1_500_000
-"""Distinct states that a repeated prediction visits, for a class that a run has shown and that stayed unknown: up to
-two minutes of a core, and 650 MiB."""
+"""Limit of distinct states for one scope if a prediction is repeated, because a class that the run shows stayed
+unknown: up to two minutes of a core, and 650 MiB."""
 _SMALLER_SHARE: Final = 8
 """Each smaller scope gets at most one eighth of the states. At most five smaller scopes keep all incidents, so
 three eighths are left for the full scope. The two of `_TWO_ENDS` need a few thousand states only."""
@@ -198,7 +198,7 @@ def sources() -> str:
 
 
 _TWO_ENDS: Final = (Budget(kills=1, power_losses=1), Budget(power_losses=2))
-"""Budgets in which two of three replicas end, at least one of them in a power loss."""
+"""Budgets of two brokers (`smaller`) under which both may end, at least one of them in a power loss."""
 
 
 def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:

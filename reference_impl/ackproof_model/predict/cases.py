@@ -52,7 +52,7 @@ def rules_name(case: Case) -> str:
 
 def rules_for(case: Case, topic: str) -> Rules:
     """Return the rules of this cluster with the weakest min.insync.replicas and unclean.leader.election.enable that the
-    topic had at any time.
+    topic can have at any time (`Promises`). The former is at most the number of replicas.
 
     Raises ValueError for a release without rules.
     """
@@ -123,7 +123,8 @@ def scope_for(
 
     Incidents are those that the case plans, or with `events` (a run's timeline) those observed. `decided`:
     the run's metadata log. `rotted`: faults that removed something from the partition's log. `records`: how
-    many to send, at most two.
+    many to send, at most two. With more than three replicas, the scope has three, and a min.insync.replicas of at most
+    two; `clamped` of the result says so.
     """
     counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), _brokers_for(case, topic)

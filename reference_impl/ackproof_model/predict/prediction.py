@@ -38,10 +38,10 @@ from ackproof_model.predict.groups import predict_groups
 from ackproof_reference.explore.scope import ALL, Reductions, Scope
 
 GROUP_STATES: Final = 8_000
-"""Distinct states of a consumer group's worlds that a prediction of a run visits: up to a second of a core."""
+"""Limit of distinct states of a consumer group's worlds that a prediction of a run visits: up to a second of a core."""
 FURTHER_GROUP_STATES: Final = 60_000
-"""Distinct states of a consumer group's model that a prediction of a case visits. Also for a repeated prediction of a
-run, if a class that the run shows stayed unknown."""
+"""Limit of distinct states of a consumer group's worlds that a prediction of a case visits. A prediction of a run is
+repeated with it if `GROUP_STATES` left a class unknown that the run shows."""
 _UNACKNOWLEDGED = (
     "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
     "gone, nobody tells the producer"

@@ -181,8 +181,9 @@ _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_repl
 
 @dataclass
 class Account:
-    """Results of replay and explanation, over all partitions. `not_replayed`: sentences about what could not be
-    replayed. `steps`: how often each cause of a step occurred. `counts`: records by (class, field of `ClassExplained`).
+    """Results of replay and explanation, over all partitions. `replayed`: number of metadata changes, samples and
+    acknowledged offsets that were checked. `not_replayed`: sentences about what could not be replayed. `steps`: how
+    often each cause of a step occurred. `counts`: records by (class, field of `ClassExplained`).
 
     `must_be_gone`, `either_way`: numbers of acknowledged offsets that the replay says are gone, and that may be gone or
     kept. `present`: number of offsets that must be gone although the audit found them. `intervals`, `unexplained`:

@@ -309,7 +309,8 @@ class Moment(NamedTuple):
 
 class Removal(NamedTuple):
     """Deletion of a topic. `t_ns`: time, ns since the run's start. `offset`: offset of its record in the metadata log.
-    `by`: the fault that caused it, as text such as `fault 1 (recreate)`; '' if none did."""
+    `by`: the fault that requested it, as text such as `fault 1 (recreate)`; '' if no fault of the case can have
+    requested it."""
 
     t_ns: int
     offset: int
@@ -332,7 +333,7 @@ class Life:
 
 
 def deleted_by(observed: Observed, topic: str, timestamp_ms: int, done: Set[int]) -> FaultSpec | None:
-    """Return the fault that deleted a topic; None if no fault did. Of several possible faults, the latest is returned.
+    """Return the fault that deleted a topic: of the faults that can have deleted it, the latest; None without one.
 
     `timestamp_ms`: time of the deletion by the controller's clock. Only faults whose injection may have begun by then
     are considered. `done`: numbers of the faults that made earlier deletions. These are excluded, because a fault

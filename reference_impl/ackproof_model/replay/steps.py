@@ -248,7 +248,7 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
     """Yield the elections for a partition whose leader is gone, in ZooKeeper mode (offlinePartitionLeaderElection): of
     the first live replica in the ISR; else, if unclean elections are allowed, of the first live one.
 
-    A broker whose session ended and began again between two checks of the controller is replaced all the same. A broker
+    A leader whose session ended and began again between two checks of the controller is replaced, too. A broker
     in controlled shutdown does not count as live once the controller knows of it (ControllerContext.isReplicaOnline).
     """
     for gone in (set(), {old.leader}, stopping, {old.leader, *stopping}):
@@ -267,7 +267,7 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
 
 def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
     """Yield the elections for a leader that shuts down, in ZooKeeper mode (controlledShutdownPartitionLeaderElection).
-    It leaves the ISR, perhaps with others that shut down.
+    It leaves the ISR, perhaps with other brokers that shut down.
 
     A broker that ended without a shutdown is not elected, and stays in the ISR until the controller handles its end
     (Election.leaderForControlledShutdown).

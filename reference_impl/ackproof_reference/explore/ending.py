@@ -116,8 +116,8 @@ def _are_equal(scope: Scope, replicas: Sequence[int], budget: Budget, client: Cl
 
 
 def _same(one: Log, other: Log) -> bool:
-    """Return True if two logs hold the same batches, their epochs up to that of the last batch are equal, and all later
-    epochs begin at the log end."""
+    """Return True if two logs hold the same batches, and the same epochs up to that of the last batch. All later epochs
+    must begin at the log end."""
     if (one.batches, one.start, one.end) != (other.batches, other.start, other.end):
         return False
     written, unwritten = _epochs(one)
@@ -171,8 +171,8 @@ def _is_whole_if_it_counts(
     rules: Rules, own: int, client: Client, metadata: Metadata, log: Log, process: Process
 ) -> bool:
     """Return True if a broker does not count: it cannot lead next, and does not lead in an epoch whose proposals the
-    controller accepts. Else return True if its log is whole (`_is_whole`) and keeps all promises (`holds_promised`),
-    and a follower can join its ISR only with all its records. False during a reassignment."""
+    controller accepts. Else return True if its log is whole (`_is_whole`) and keeps all promises (`holds_promised`).
+    If it leads, followers must also be able to join its ISR only with all its records. False during a reassignment."""
     partition, role = metadata.partition, process.role
     if is_reassigned(partition):
         return False

@@ -16,10 +16,10 @@ are reached only by late fetches.
 
 **An answer that changed nothing at its leader is taken at once**; a change that `forgetting.py` drops does not count as
 one. Taking it concerns the follower alone: all other steps between answer and taking are possible after both as well.
-If the follower first takes a step by which it drops the answer, or an invariant breaks in between, the request might as
-well not have been served. This requires followers that drop such answers (`match_responses`); without it every answer
-is kept until it is taken. An answer to a request that changed its leader stays in flight, because other steps may
-depend on that change before the follower has taken the answer.
+If the follower first takes a step by which it drops the answer, the request might as well not have been served. The
+same holds if an invariant breaks in between. This requires followers that drop such answers (`match_responses`);
+without it every answer is kept until it is taken. An answer to a request that changed its leader stays in flight: other
+steps may depend on that change before the follower has taken the answer.
 
 A fused step counts as the number of single steps in it, so counterexamples are still the shortest.
 """
@@ -231,8 +231,8 @@ def fused(scope: Scope, own: int) -> list[Group]:
 
 
 def asking(group: Group, own: int, rules: Rules) -> Group:
-    """Extend a group of steps that change the next fetch of broker `own`: add the cell of its fetch in flight, and for
-    each step also the outcome in which the old fetch was sent before the step (`Late`). A group that does not read the
+    """Extend a group of steps that change the next fetch of broker `own`: add the cell of its fetch in flight. Each
+    step gets a second outcome, in which the old fetch was sent before the step (`Late`). A group that does not read the
     broker's log and memory, or reads its fetch already, is returned unchanged."""
     log, process, fetch = log_cell(own), process_cell(own), fetch_cell(own)
     if group.moves is None or not {log, process} <= {*group.cells} or fetch in group.cells:

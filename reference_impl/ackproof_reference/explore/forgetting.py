@@ -46,8 +46,8 @@ def remembered(broker: Broker, scope: Scope) -> Broker:
     * In a leader's memory: the start of its epoch once the high watermark has passed it, broker epochs of fetches, and
       followers' log ends that make no difference (`_leading`). Also the fields of its image that only the controller
       reads (`_image`).
-    * Of another broker's image, all but its own registration. Its role names leader and epoch, and the next image that
-      it applies replaces this one. Also the broker epochs of fetches that a follower remembers."""
+    * Of the image of a broker that does not lead, all but its own incarnation. Its role names leader and epoch, and the
+      next image that it applies replaces this one. Also the broker epochs of fetches that a follower remembers."""
     rules, log, process = scope.rules, broker.log, broker.process
     if not (scope.budget.power_losses and scope.strikes(broker.id)):
         log = log._replace(flushed=log.start)
@@ -72,9 +72,9 @@ def _leading(leader: Leader, partition: Partition, log: Log, scope: Scope) -> Le
       reached the high watermark in any case. Without the rule `expand_from_epoch_start`, the start is always dropped.
     * Log ends of replicas that are neither in the ISR nor in a proposed one. They are proposed only at a fetch, which
       names the log end again.
-    * Log ends of other replicas that are not beyond the high watermark: with any of these, the high watermark stays
-      where it is. If followers may be slow (`Budget.shrinks`), a log end equal to the leader's is kept: such a follower
-      is not slow.
+    * Log ends of the members of these ISRs that are not beyond the high watermark: with any of these log ends, the high
+      watermark stays where it is. If followers may be slow (`Budget.shrinks`), a log end equal to the leader's is kept:
+      such a follower is not slow.
 
     Log ends are dropped only if the controller refuses a proposal that its leader gave up (`partition_epoch_check`, or
     the conditional write in ZooKeeper). Also, leaders must keep nothing from before they were deposed
@@ -215,9 +215,9 @@ def _of_proposal(value: object) -> Hashable:
 
 
 def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
-    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal in
-    `_NEVER_TAKEN`, a change that began another leader epoch, or an answer to a leader that has moved on to
-    newer metadata or another leader epoch."""
+    """Yield the step that drops an answer to AlterPartition which changes nothing: a refusal in `_NEVER_TAKEN`; a
+    change that began another leader epoch; an answer to a leader that has moved on to newer metadata or another
+    leader epoch."""
     if not isinstance(proposal, Altered):
         return
     role, decided = process.role, proposal.partition

@@ -112,9 +112,9 @@ def witness(
     """Return the client after a step that turned broker `before` into `after` and sent `messages`.
 
     Acknowledgements are added to it, and what readers have seen: all below the high watermark of any broker
-    that believes it leads. `Client.wrong` gets the findings that no single state shows: a reader is shown
-    another record than before at an offset; the high watermark of a leader falls within its epoch; a record
-    is acknowledged with acks=all above the high watermark.
+    that believes it leads. `Client.wrong` gets the findings that no single state shows, at most one of each class:
+    a reader is shown another record than before at an offset; the high watermark of a leader falls within its
+    epoch; a record is acknowledged with acks=all above the high watermark.
     """
     acked, read, wrong = client.acked, client.read, client.wrong
     role = after.process.role

@@ -51,7 +51,8 @@ class Action(NamedTuple):
     target: str = ""
     kind: ActionKind = ActionKind.OTHER
     broker: int = 0
-    """Id of the broker that fetches, proposes an ISR, starts or dies, or receives a record; 0: no broker."""
+    """Id of the broker that the step is about, such as one that fetches, proposes an ISR, starts, dies or receives a
+    record; 0: no broker."""
     refuses: bool = False
     """True if the step answers a producer with an error."""
 
@@ -84,8 +85,8 @@ class Group(NamedTuple):
 
     `row`: groups with the same row share one cache of steps, whose key is the values of all their cells. That pays if
     these cells have far fewer combinations of values than there are states. `counts`: the fields that the group reads
-    of a cell of counters (`Model.counters`); it sees 0 in the others and does not change them. `steps`: length of each
-    step in a counterexample; above 1 if the step combines several."""
+    of a cell of counters (`Model.counters`); it sees 0 in the other fields and does not change them. `steps`: length of
+    each step in a counterexample; above 1 if the step combines several."""
 
     name: str
     cells: tuple[int, ...]
@@ -99,7 +100,7 @@ class Group(NamedTuple):
 
 class Condition(NamedTuple):
     """A predicate on a state: `holds` gets the values of `cells` (indices into the state), in order.
-    `counts`: the fields that it reads of a cell of counters; it sees 0 in the others.
+    `counts`: the fields that it reads of a cell of counters; it sees 0 in the other fields.
     """
 
     cells: tuple[int, ...]

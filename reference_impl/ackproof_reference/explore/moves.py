@@ -158,9 +158,9 @@ def _leaving(scope: Scope, own: int, budget: Budget, metadata: Metadata, process
 
 
 def _session(scope: Scope, own: int, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-    """Yield the steps that the controller takes about a broker's session: it fences a dead broker, registers
-    a fenced one that starts (unless `starts_unnoticed`), unfences one that has caught up, or ends a
-    controlled shutdown once the broker leads nothing."""
+    """Yield the steps that the controller takes about a broker's session: it fences a dead broker, registers a fenced
+    one that starts (unless `starts_unnoticed`), or unfences one that has caught up. A controlled shutdown ends once
+    the broker does not lead."""
     name = f"broker {own}"
     rules, registered = scope.rules, metadata.registration(own)
     if not process.up:
@@ -227,8 +227,8 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
 
 
 def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
-    """Yield the groups in which a controller fails during a decision (if the scope has `failovers`), and in which a
-    broker repeats its unanswered request. Yield nothing without the rule `fencing`."""
+    """Yield two groups: a controller fails during a decision (if the scope has `failovers`); a broker repeats its
+    unanswered shutdown request. Yield nothing without the rule `fencing`."""
     if not scope.rules.fencing:
         return
     if scope.budget.failovers:
@@ -241,7 +241,7 @@ def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
 def _half(scope: Scope, own: int, budget: Budget, metadata: Metadata, process: Process) -> Iterator[Move]:
     """Yield the steps in which a controller fails in the middle of a decision about a broker.
 
-    The first records of the decision are committed, the others never are. No broker learns of those others, and a
+    The first records of the decision are committed. Its other records never are, no broker learns of them, and a
     broker that asked for the decision gets no answer. In KRaft that happens to decisions about many partitions
     (ControllerResult.of). A decision in one record or one batch (atomicOf) is committed as a whole or not at all. Such
     are ISR changes, elections and registrations."""

@@ -233,8 +233,8 @@ def _replica_pair_moves(
 def _reads(
     number: int, seen: Observed, manager: Configuration, replica: Replica
 ) -> Iterator[tuple[str, str]]:
-    """Yield a finding if a replica that still acts as the primary answers a reader with fewer records than were
-    committed, although the manager's configuration names another primary."""
+    """Yield a finding if a reader gets fewer records than were committed. That is from a replica that still acts as the
+    primary, although the manager's configuration names another one."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))
         if len(shown) < len(seen.committed):

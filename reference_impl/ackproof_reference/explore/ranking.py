@@ -28,10 +28,11 @@ from ackproof_reference.messages import Altered, AlterPartition, AskEpochEnd, Ep
 from ackproof_reference.metadata import Metadata, Partition
 
 LEADER, LEADING, PARTITION, BROKER = range(4)
-"""Kinds of epochs, each a bit field: leader epochs, leader epochs that a broker leads in, partition epochs,
-incarnations of broker 1 (those of broker 2 follow, and so on).
+"""Kinds of epochs: leader epochs, leader epochs in which a broker believes that it leads, partition epochs,
+incarnations of broker 1. Incarnations of broker n have the kind `BROKER + n - 1`.
 """
 FIELD = 64
+"""Number of bits for each kind in a bit set of epochs (`occurring_epochs`)."""
 _BITS = (1 << FIELD) - 1
 
 
@@ -61,8 +62,8 @@ def occurring_epochs(cell: int, value: Hashable) -> int:
 
 def rank_epochs(bits: int) -> Ranks | None:
     """Return the ranks that replace a state's epochs, by kind; the epochs are given as a bit set (`occurring_epochs`).
-    The newest leader epoch gets a rank one higher if a leader leads in the one before it, which it does not directly
-    follow.
+    One rank is left free below the newest leader epoch under two conditions: a leader leads in the second newest, and
+    the newest does not directly follow it.
 
     None if every epoch equals its rank.
     """
@@ -85,7 +86,8 @@ def replace_epochs(cell: int, value: Hashable, ranks: Ranks) -> Hashable:
 
 
 class _Renaming:
-    """Replaces every epoch in a cell's value by `new(kind, epoch)`."""
+    """Replaces every epoch in a cell's value by `new(kind, epoch)`. Leader epochs and incarnations that are UNKNOWN
+    stay."""
 
     def __init__(self, new: Callable[[int, int], int]) -> None:
         self._new = new
@@ -210,9 +212,10 @@ class Admission:
         return state if self._ranks is None else self._ranks.rank(state)
 
     def admits(self, state: int, seen: dict[int, int]) -> bool:
-        """Return True if the search must keep a new packed state. False if the state fulfils an end of the search
-        (`Model.ends`), or if `seen` has the same state with at least its budget. `seen`: visited states, each with its
-        parent."""
+        """Return True if the search must keep a packed state that is not in `seen` (the caller checks that). False if
+        it fulfils an end of the search (`Model.ends`), or if `seen` has the same state with more budget left.
+
+        `seen`: states found, each with its parent."""
         for conditions in self._ends:
             for mask, memo, one in conditions:
                 key = state & mask

@@ -22,9 +22,9 @@ class Budget(NamedTuple):
     power_losses: int = 0
     clean_stops: int = 0
     cuts: int = 0
-    """Number of live brokers that may be fenced because they do not reach the controller."""
+    """Number of times that a live broker may be fenced, because it does not reach the controller."""
     shrinks: int = 0
-    """Number of slow followers that their leader may remove from the ISR."""
+    """Number of times that a leader may propose an ISR without a slow follower."""
     lost: int = 0
     """Number of leaders' answers to followers that may get lost."""
     preferred: int = 0
@@ -35,7 +35,7 @@ class Budget(NamedTuple):
     unclean: int = 0
     """Number of unclean elections that an administrator may request."""
     retries: int = 0
-    """Number of records that a producer may send again."""
+    """Number of times that a producer may send a record again."""
     reassignments: int = 0
     """Number of reassignments to one of the scope's `targets` that may begin."""
     time_outs: int = 0
@@ -148,7 +148,7 @@ def process_cell(broker: int) -> int:
 
 
 def fetch_cell(broker: int) -> int:
-    """Return the index of the cell with a broker's fetch in flight: None, a request or a response."""
+    """Return the index of the cell with a broker's fetch in flight: None, a request (possibly `Late`) or a response."""
     return log_cell(broker) + 2
 
 

@@ -36,7 +36,7 @@ from ackproof_reference.explore.tables import (
 )
 
 _SLICE = 8192
-"""Number of states between two checks of the clock and the limits."""
+"""Greatest number of states between two checks of the clock and the limits."""
 _MORE_WIDTH = 4
 _PAIR = sys.getsizeof((0, 0)) + 8
 
@@ -377,7 +377,8 @@ def load(model: Model, path: Path, of: str) -> Search:
     """Return a saved search of the same model, ready to continue.
 
     Raises ValueError if `of` differs (with other rules the same states would have other next steps) or another version
-    wrote the file; for other broken files errors such as OSError, EOFError, KeyError or `pickle.UnpicklingError`.
+    wrote the file; for other broken files errors such as OSError, EOFError, KeyError or `pickle.UnpicklingError`, and
+    ImportError or AttributeError if the pickle names something that does not exist.
     """
     with path.open("rb") as file:
         header = pickle.load(file)

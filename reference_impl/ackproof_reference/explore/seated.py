@@ -146,8 +146,8 @@ def _seated(budget: Budget) -> bool:
 
 
 def _leads(own: int, metadata: Metadata, process: Process) -> bool:
-    """Return True if the broker is the leader by the controller's decision, running and unfenced, and neither
-    stopping nor in a reassignment.
+    """Return True if the controller names the broker as leader and ISR member, and it runs in its registered
+    incarnation, neither fenced nor stopping. False during a reassignment.
     """
     partition, registered = metadata.partition, metadata.registration(own)
     if partition.leader != own or own not in partition.isr or is_reassigned(partition):
@@ -249,8 +249,8 @@ def _may_cut(rules: Rules, broker: Broker, other: Broker) -> bool:
 
 
 def _is_silent(rules: Rules, metadata: Metadata, process: Process, proposal: Hashable) -> bool:
-    """Return True if the broker's ISR proposals, now and later, have no effect: it is not leader, or the
-    controller refuses them.
+    """Return True if no ISR proposal of the broker, in flight or later, has an effect: the controller refuses
+    them, or the broker does not lead and has none in flight.
     """
     if process.up and isinstance(process.role, Leader):
         return refused(rules, metadata, process.role.epoch)

@@ -85,7 +85,7 @@ class Cells:
     def number(self, cell: int, value: Hashable) -> int:
         """Return the number that stands for a value of a cell; a value without a number gets the next free one.
 
-        Raises `TooNarrowError` if the cell has too few bits for the number, ValueError if a counter is
+        Raises `TooNarrowError` if the cell has too few bits for the number. Raises ValueError if a counter is
         negative or needs more bits than its value in the first state.
         """
         numbers = self.numbers[cell]
@@ -181,8 +181,9 @@ class _Entry(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Groups of steps with the same `Group.row`. `memo` caches the steps of all groups together, by the bits of a state
-    that `mask` selects."""
+    """Groups that share one cache of steps: those with the same non-empty `Group.row`, or a single group without one.
+    `memo`: bits of a state that `mask` selects → steps of all these groups. `entries`: the groups, those with the same
+    cells together."""
 
     mask: int
     memo: dict[int, Steps]

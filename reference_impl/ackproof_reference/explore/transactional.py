@@ -97,8 +97,8 @@ it was deposed."""
 def transactions(rules: Rules, clients: int = 2, in_turn: int = 1, bounds: Bounds = NOTHING_WRONG) -> Model:
     """Return the model of transactions: a coordinator, two partitions, and `clients` clients that have not begun.
 
-    `in_turn`: number of transactions of each client, one after the other. `bounds`: how many moves of the coordinator
-    and repeated markers may happen. Classes of findings: `CLASSES`."""
+    `in_turn`: number of transactions of each client, one after the other; below 10 (`_MOST`). `bounds`: how many moves
+    of the coordinator and repeated markers may happen. Classes of findings: `CLASSES`."""
     groups = [Group("moves", (_BOUNDS, _COORDINATOR, _OLD), _moves)]
     for partition in PARTITIONS:
         log = _LOGS + partition
@@ -226,7 +226,8 @@ def _arrival(
 
 
 def _key(number: int, place: int) -> int:
-    """Return the key that all records of transaction `place` of client `number` share."""
+    """Return the key that all records of one transaction share. `number`: the client. `place`: number of its
+    transaction, from 0, below `_MOST`."""
     return number * _MOST + place
 
 

@@ -80,7 +80,7 @@ def world(scope: Scope) -> Model:
 
 
 _MOST_BETWEEN = 8
-"""Greatest number of plain steps that one step of the reduced model can stand for."""
+"""Limit of plain steps that stand for one step of the reduced model (`Retelling._walk`)."""
 
 
 class Retelling:

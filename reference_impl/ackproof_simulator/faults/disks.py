@@ -29,8 +29,8 @@ from ackproof_simulator.world import World
 @does(FullDisk)
 @does(FailLogDir)
 class _LogDirRun(DownRun[LogDirFault]):
-    """Fail one log dir of each target broker. A broker with a single log dir ends (LogManager.handleLogDirFailure);
-    others go on without the failed dir."""
+    """Fail one log dir of each target broker. A broker with a single log dir ends (LogManager.handleLogDirFailure); one
+    with several goes on without the failed dir."""
 
     @property
     def single(self) -> bool:

@@ -80,7 +80,8 @@ class _LinksRun(Virtual[LinksT]):
             self.world.network.reset(connection)
 
     def mend(self, connection: Connection) -> None:
-        """End the fault's effect on a connection. Packets that it had blocked pass, unless another blocks them."""
+        """End the fault's effect on a connection. Packets that it had blocked pass, unless another fault blocks
+        them."""
         burden = self.burden(connection)
         if burden is not None:
             borne, one = burden

@@ -164,8 +164,8 @@ class _DecommissionRun(DownRun[Decommission]):
         """Return the partition's new assignment: each replica on a target broker moves to another running broker. It
         moves to the one with the fewest replicas that has no replica of this partition.
 
-        `held`: number of replicas on each running broker that is no target. Raises `FaultNotConfirmed` if none of them
-        can take a replica."""
+        `held`: number of replicas on each running broker that is no target, before any partition moves. Raises
+        `FaultNotConfirmed` if none of them can take a replica."""
         counted = dict(held)
         replicas = list(partition.image.partition.replicas)
         for index, broker in enumerate(replicas):

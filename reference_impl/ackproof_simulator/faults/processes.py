@@ -107,7 +107,7 @@ class _StopRun(DownRun[Stop]):
 @does(Restart)
 class RestartRun(Virtual[SpecT]):
     """Restart nodes one after the other, each by a controlled shutdown. The next node is shut down as soon as the
-    process of the node before has started, even if that node is not back in the cluster."""
+    process of the node before has started. That node need not be back in the cluster."""
 
     def inject(self) -> str:
         self.must_run()
