@@ -33,7 +33,7 @@ class Advice(str):
 
     @property
     def remedy(self) -> str | None:
-        """What to do, in words: the suggestion, else the hint; None if there is neither."""
+        """The suggestion as a question, else the hint; None if there is neither."""
         return f"did you mean '{self.suggestion}'?" if self.suggestion else self.hint or None
 
 
