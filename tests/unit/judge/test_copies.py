@@ -13,7 +13,7 @@ from ackproof.judge.excuses import count_new_producer_epochs
 from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.outcome import Says, Verdict
 from judged_run import SECOND, attempt, batch_row, finding, read_row
 from run_directory import write_run
 
@@ -226,6 +226,11 @@ def test_an_expectation_that_the_client_broke_is_not_held_against_kafka(judged: 
     assert said.reasons[0].startswith(
         "expected duplicate 0, counted 1: 1 were sent again by the client in a new producer epoch"
     )
+
+
+def test_copies_of_the_client_excuse_no_expectation_of_another_class(judged: Judged) -> None:
+    said = judged(TWO_EPOCHS, expect="expect: [{duplicate: 0, lost: 0}]", lost=1)[1]
+    assert [one.kind for one in said.opinions if one.text.startswith("expected lost 0")] == [Says.BREAKS]
 
 
 def test_an_expectation_that_kafka_broke_too_fails(judged: Judged) -> None:
