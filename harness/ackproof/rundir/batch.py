@@ -22,9 +22,8 @@ class BatchCase(Document):
 
     case: str
     experiment: str = ""
-    """Name of the case's experiment if the batch has several files; followed by the file's name if
-    experiments share the name.
-    """
+    """Name of the case's experiment, followed by the file's name if experiments share the name; '' if the batch has one
+    file."""
     settings: dict[str, Scalar]
     cell: str = ""
     """Part of the case's name that stands for a group of settings which vary together; '' without such a

@@ -193,8 +193,8 @@ class Bound:
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number from `low` to `high` is too high for the bound (`<`, `<=` or `==`). A number that
-        is too low is not enough: it means only that the expectation is not demonstrated."""
+        """Return True if every number from `low` to `high` is too high for the bound (`<`, `<=` or `==`). False for
+        numbers that are too low: they do not refute an expectation, they only do not demonstrate it."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )

@@ -76,7 +76,7 @@ class ComparedCount(Document):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The counts of each batch in words: `1,287 in 1 of 3 repeats`."""
+        """The counts of each batch in words: `1,287 in 1 of 3 repeats`; `not counted` if it has none."""
         return tuple(self._text(counts) for counts in self.counts)
 
     @staticmethod

@@ -115,7 +115,8 @@ class ConsumedRows:
 
     `phase`: a `ReadPhase`. `place`: index into `places`, of the partition that the record was read from. `producer`,
     `seq`, `origin`, `origin_partition`, `intact`: what its value states (`payload.Identity`); `origin` is an index into
-    the topic names `origins`. `assignment`: number of the reader's assignment. `read_ns`: ns since the run's start.
+    the topic names `origins`. `assignment`: number of the reader's assignment. `leader_epoch`: -1 if the broker did not
+    send it. `read_ns`: ns since the run's start.
     """
 
     reader: int

@@ -254,7 +254,8 @@ class BulkDecoder:
         return self._crcs[count]
 
     def _origin(self, block: Bytes, lengths: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
-        """Return for each value the index of its topic in `origins`; 0 if the topic is not an expected one."""
+        """Return for each value the index in `origins` of the topic that it states; 0 unless the constructor got that
+        topic. `block`: the values, one a row. `lengths`: the topic length that each value states."""
         origin = np.zeros(len(block), np.int32)
         room = block.shape[1] - HEADER_SIZE - _CRC_SIZE
         for number, name in self._names:

@@ -27,7 +27,8 @@ PRODUCED: pa.Schema = required(
     ("txn", pa.int64()),
 )
 """One row per produce attempt, also if the client library refused it (outcome failed). A call for which the library's
-queue had no room is no attempt."""
+queue had no room is no attempt. `outcome`: 0 acked, 1 failed, 2 indeterminate. `error`: 0 none. -1: `offset` unknown,
+no delivery report (`done_ns`), no transaction (`txn`)."""
 
 TRANSACTIONS: pa.Schema = required(
     ("producer", pa.int32()),
@@ -60,7 +61,8 @@ CONSUMED: pa.Schema = required(
     ("timestamp_ms", pa.int64()),
 )
 """One row per record that a reader got. `phase`: 0 live read, 1 final read. Where producers use transactions, reads
-at read_committed have their own: 2 live read, 3 final read."""
+at read_committed have their own: 2 live read, 3 final read. `leader_epoch`: -1 unknown. `producer`, `seq`: -1 if the
+value has no readable identity."""
 
 FINDINGS: pa.Schema = required(
     ("class", pa.string()),

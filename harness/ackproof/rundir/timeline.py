@@ -165,8 +165,8 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended by itself: neither the harness nor a fault ended it. `status`: as in `NodeEnded`. `log`: end of its
-    output."""
+    """A node ended by itself: neither the harness nor a fault ended it. `status`: as in `NodeEnded`. `log`: last
+    lines of its log and of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -323,7 +323,7 @@ class Event(Document):
 
 class Timeline:
     """Appends a run's events to the file `path`, safe to use from several threads. `clock` gives their times.
-    `on_event` is called with each written event."""
+    `on_event` is called with each written event, on the thread that added it."""
 
     def __init__(self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
