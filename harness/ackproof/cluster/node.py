@@ -51,7 +51,7 @@ class NodeFiles:
         """The Byteman rules that the node's JVM loads, if its Kafka has some."""
         self.log = folder / "server.log"
         self.stdout = folder / "stdout.log"
-        """Standard output and standard error of the node's JVM: usually empty."""
+        """Standard output and standard error of the node's JVM: usually empty. A container's are written at its end."""
         self.data = folder / "data"
 
 

@@ -124,7 +124,8 @@ class LocalNode(Node, Protocol):
         """Send SIGKILL to the node's process and return at once; does nothing if it has ended."""
 
     def terminate(self) -> None:
-        """Send SIGTERM, which begins a controlled shutdown, and return at once."""
+        """Send SIGTERM, which begins a controlled shutdown, and return at once; does nothing if the process has
+        ended."""
 
     @property
     def exit_status(self) -> int | None:
@@ -136,10 +137,10 @@ class LocalNode(Node, Protocol):
         may cause it. `status`: only an end with this exit status is expected; None: any end."""
 
     def pause(self) -> None:
-        """Send SIGSTOP to the node's process and return at once."""
+        """Send SIGSTOP to the node's process, or freeze its container; does nothing if it has ended."""
 
     def resume(self) -> None:
-        """Send SIGCONT to the node's process and return at once."""
+        """Send SIGCONT to the node's process, or thaw its container; does nothing if it has ended."""
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
@@ -264,13 +265,13 @@ class Cluster(ABC):
         """Return the id of the active controller; None while none is known, or if no server answers."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft, or if no server
-        answers."""
+        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft, for an attached cluster,
+        or if no server answers."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft. Raises `WireError`
-        if ZooKeeper does not answer."""
+        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft, and for an attached
+        cluster. Raises `WireError` if ZooKeeper does not answer."""
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
