@@ -57,8 +57,8 @@ def find_missing_name(class_name: str, method: str, jars: Sequence[Path]) -> Mis
     """Return the class that these jars lack, or the method that the class itself does not declare; None if both exist.
 
     `class_name`: with its package; a nested class as `Outer$Inner`. `method`: a name, or a name with parameter types
-    such as `roll(java.util.Optional)`; packages of types may be left out.
-    Raises OSError or `zipfile.BadZipFile` for a jar that cannot be read.
+    such as `roll(java.util.Optional)`; packages of types may be left out. Raises OSError or `zipfile.BadZipFile` for a
+    jar that cannot be read.
     """
     there = _classes(tuple(jars))
     if class_name not in there:

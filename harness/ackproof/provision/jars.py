@@ -124,8 +124,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """Return the build with the version and digest of its files filled in; of a patch, only the digest. A
-    published release is returned unchanged.
+    """Return the build with the version and digest of its files filled in; of a patch, only the digest. A published
+    release is returned unchanged, and so is an image without `image_jars`.
 
     `image_jars`: folder of an image's jars. Raises `BadInput` if there is no complete build or no patch, or if its
     version or digest is not the one that `build` names. Raises OSError if a file cannot be read, `WaitTimeout` if
