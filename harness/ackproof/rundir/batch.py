@@ -173,7 +173,7 @@ class PairOutcome(StrEnum):
 
 class PairEntry(Document):
     """Result of one pair of fault kinds. `case`: the case from which the result comes; '' if no case had the pair.
-    `why`: why the pair was not covered; '' if it was covered."""
+    `why`: why the pair was refused or not bitten; '' for other outcomes."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome
@@ -183,7 +183,7 @@ class PairEntry(Document):
 
 class PairTable(Document):
     """Results of all pairs of fault kinds, for one experiment in one cell (combination of settings) of its matrix.
-    `kafka`: the release. `runs`: number of cases that are needed to run all pairs."""
+    `kafka`: release and metadata mode. `runs`: number of cases that are needed to run all pairs."""
 
     experiment: str
     cell: str

@@ -255,7 +255,7 @@ class ClassJudgement(Document):
 
 
 class ExpectationJudged(Document):
-    """The result of one bound of `expect`. `holds`: True or False; None: undecided, for the reason in `why`.
+    """The result of one bound of `expect`. `holds`: True or False; None: undecided (`why`), or a class not counted.
 
     `seen`: the observed value in words, with its unit. `low`, `high`: bounds of the observed number; None: no bound, an
     unknown number, or a state.

@@ -206,7 +206,7 @@ class ClaimVerdict(StrEnum):
     QUALIFIED = "QUALIFIED"
     """True under a condition: runs with and without it were observed."""
     REFUTED = "REFUTED"
-    """The opposite was observed."""
+    """The opposite was observed, or none of the expected observations."""
     MEASURED = "MEASURED"
     """The claim asks for a size: the answer is the effect with its interval."""
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -254,9 +254,8 @@ class ClaimJudged(Document):
     sources: tuple[str, ...] = ()
     verdict: ClaimVerdict
     why: str
-    """The condition under which the claim holds, or what is unknown; '' for a plain confirmation or
-    refutation.
-    """
+    """The condition of the claim, its measured effects, or the first check that did not hold or is unknown; '' if there
+    is nothing to add."""
     experiment: str
     """Path of the batch, relative to the folder of `claims.json`."""
     seconds: float

@@ -95,7 +95,7 @@ class FaultLife:
 @dataclass
 class ProcessLife:
     """Starts, ends and resets of the process of one node or client, in the order of the timeline. Only clients have
-    resets: a reader's position was reset, or a producer was replaced after a fatal error."""
+    resets: a reader's position was reset, or a producer ended by a fatal error."""
 
     events: list[Event] = field(default_factory=list)
     """All events of a client; of a node its starts and ends."""

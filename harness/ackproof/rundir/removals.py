@@ -1,9 +1,9 @@
 """`removals.json` and `timestamps.json`: what may have removed acknowledged records from each partition, by settings,
 faults and logs, and the timestamps that its records may have.
 
-Both are computed before the audit (`ackproof.judge.removal`). The audit uses the first to decide for each missing
-acknowledged record whether it expired, was compacted, was deleted, or is lost, and counts records with other timestamps
-as corrupted. Times are ns since the run's start.
+Both are computed before the audit (`ackproof.judge.removal`). By the first, the audit decides for each missing
+acknowledged record whether it expired, was compacted, was deleted, or is lost. By the second, it counts records with
+other timestamps as corrupted. Times are ns since the run's start.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class FaultRecovered(EventDetail):
 
 
 class FaultFailed(EventDetail):
-    """The fault or its healing was not confirmed, or its trigger never fired."""
+    """The fault or its healing was not confirmed, its effect did not last, or its trigger never fired."""
 
     KIND = EventKind.FAULT_FAILED
     reason: str = ""
@@ -231,7 +231,8 @@ class ClientDied(EventDetail):
 
 
 class ClientReset(EventDetail):
-    """A reader's position was reset, or a producer was replaced after a fatal error. `reason`: the library's message.
+    """A reader's position was reset, or a producer ended by a fatal error and may be replaced. `reason`: the library's
+    message.
 
     The other fields are set only for a reader. Its `position` was outside the log (offsets `start` to `end`), and it
     continues at offset `goes_on`. `assignment`: number of its assignment then.
