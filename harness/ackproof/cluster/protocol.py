@@ -97,7 +97,8 @@ class Node(Protocol):
 class LocalNode(Node, Protocol):
     """A node whose process and data are on this machine.
 
-    If its process ends and none of these methods caused that, the node has died by itself (`NodeDied`).
+    If its process ends and none of these methods caused that, the node has died by itself (`NodeDied`). For a node in
+    a container, methods that start, end, pause or resume it raise `EngineFailed` if the container engine fails.
     """
 
     @property
@@ -307,7 +308,7 @@ class Cluster(ABC):
     @abstractmethod
     def admin_link(self) -> Connection | None:
         """Return a connection to a broker that accepts changes: in KRaft mode any running broker, in ZooKeeper mode the
-        controller (in an attached cluster any broker if it is unknown). None if no such broker runs."""
+        controller. In an attached cluster, any broker if that is unknown. None if no such broker runs."""
 
     @abstractmethod
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:

@@ -1,8 +1,8 @@
 """Protocol requests to nodes, and functions that read the responses (`network.wire`).
 
-Versions are those that every release from 3.9 to 4.3 understands. Brokers without DescribeTopicPartitions get Metadata
-requests. ListOffsets is sent to the leader as a consumer sends it (high watermark, last stable offset, log start), or
-as a *debugging replica* (id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
+Versions are those that every release from 3.9 to 4.4 understands. Brokers without DescribeTopicPartitions get Metadata
+requests. ListOffsets asks the leader as a consumer does, for high watermark, last stable offset and log start. A
+*debugging replica* (id -2) that sends it gets from any replica its own log end offset (ReplicaManager.fetchOffset).
 """
 
 from __future__ import annotations
