@@ -85,8 +85,8 @@ def _classes(jars: tuple[Path, ...]) -> Mapping[str, Path]:
 
 
 def _nearest_class(name: str, there: Mapping[str, Path]) -> str | None:
-    """Return the full name of the class of Kafka with the simple name of `name`, in any package; else of the class with
-    the most similar simple name. None if none is similar. `there`: classes by full name."""
+    """Return the full name of Kafka's class with the simple name of `name`, in any package. Without one, return that of
+    the class with the most similar simple name; None if none is similar. `there`: classes by full name."""
     by_simple: dict[str, str] = {}
     for full in there:
         if full.startswith(_OURS):

@@ -98,8 +98,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
     The SHA-256 of every jar, also if cached, is compared with the release's list (`Lock`): 0.03 s, once per process
     while no file changes. Raises `BadInput` for a release that has no list here and that no repository is known to
-    offer, `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if
-    it takes too long.
+    offer. Raises `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256,
+    `WaitTimeout` if it takes too long.
     """
     locked = lock(version)
     if locked is None and (why := not_a_version(version)) is not None:
