@@ -4,6 +4,7 @@
 "< 6s"                                    a value, in the unit of its quantity
 "always >= 2"                             a state, at every moment; `never`: at none
 "never < 2 during fault 1"                a state, at no moment while fault 1 is in force
+"always >= 3 outside faults"              a state, at every moment without a fault; `during faults`: with any
 "eventually == 3 by 10s after fault 1"    a state, at a moment within 10 s of the confirmation of fault 1
 "settles == 3 by 10s after fault 1"       a state, from such a moment until the load ends
 """

@@ -29,7 +29,8 @@ class CommitResult(IntEnum):
 
 
 class ProcessingState(IntEnum):
-    """State of the processing of a delivered record, such as effective or aborted: column `state` of `DELIVERIES`."""
+    """State of the processing of a delivered record: column `state` of `DELIVERIES`. EFFECTIVE: it was processed
+    outside of transactions, or in one that was committed."""
 
     NOT_PROCESSED = 0
     EFFECTIVE = 1

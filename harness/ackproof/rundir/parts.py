@@ -1,9 +1,10 @@
 """Descriptions of the parts of a ledger: `_END` and `_DELETED` in a client's folder, and Parquet footers.
 
 `_END` says that the client closed, and lists its parts: `{"parts": [{"name", "rows", "first", "last", "bytes",
-"sha256"}, …]}`. `first` and `last` are the least and greatest seq of a produced part, or read_seq of a consumed part.
-An empty `_END`, which other tools may write, lists nothing. `_DELETED` lists parts that were deleted during the run.
-Data sets (Arrow, Spark) skip names that begin with an underscore. Earlier versions wrote `END`, which is still read.
+"sha256"}, …]}`. `first` and `last` are the least and greatest seq of a produced part, or read_seq of a consumed part;
+-1 if a part has neither. An empty `_END`, which other tools may write, lists nothing. `_DELETED` lists parts that were
+deleted during the run. Data sets (Arrow, Spark) skip names that begin with an underscore. Earlier versions wrote `END`,
+which is still read.
 
 The files are plain JSON, parsed without pydantic, which would cost each Spark worker 0.1 s.
 """

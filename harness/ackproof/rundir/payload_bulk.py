@@ -310,7 +310,7 @@ def content_hashes(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash for each record, of its offset and identity. The arrays have one element per record.
+    """Return a hash of each record's offset, producer, seq and `intact`. The arrays have one element per record.
     Content sums add such hashes modulo 2⁶⁴."""
     mixed = offset.astype(np.uint64) * _OFFSET
     mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER

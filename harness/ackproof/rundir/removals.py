@@ -36,7 +36,7 @@ class Removal:
     """Log start offset in the final read; 0 if no retention setting can have advanced it, or if the read of the
     partition is not complete."""
     committed_start: int = 0
-    """As `log_start`, in the final read at read_committed, which starts after the other final read."""
+    """Log start offset in the final read at read_committed, which starts after the other one; 0 as for `log_start`."""
     expired_until_ns: int = NEVER
     """Latest send time of a record that retention may have removed."""
     expired_why: str = ""

@@ -1,7 +1,7 @@
-"""`timeline.jsonl`: the ordered events of a run, one JSON object a line, each with both clocks.
+"""`timeline.jsonl`: the events of a run in the order of writing, one JSON object a line, each with both clocks.
 
-The file is flushed after each event, so that the events survive a killed harness. A run that finished ends with the
-event `end`.
+The file is flushed after each event, so that the events survive a killed harness. An event may have an earlier time
+than the one before it. A run that finished ends with the event `end`.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class NodeDied(EventDetail):
 
 
 class ProxyDied(EventDetail):
-    """A link proxy ended without a request and was replaced. `why`: name, exit status, last output."""
+    """The request proxy of the links ended by itself and was replaced. `why`: name, exit status, last output."""
 
     KIND = EventKind.PROXY_DIED
     why: str = ""
