@@ -137,7 +137,7 @@ def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
 
 def ask_high_watermark(place: TopicPartition) -> Question:
     """Return a request to any replica for its own high watermark, as a consumer sends it: followers answer it too
-    (KIP-392)."""
+    (KIP-392). It is a Fetch at offset 0, so a replica whose log begins later gives none."""
     rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
     return Question(
         "Fetch",

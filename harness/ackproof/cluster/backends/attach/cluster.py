@@ -87,8 +87,8 @@ class AttachedNode:
         return NodeState.RUNNING
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout` if that takes too
-        long."""
+        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout` after `timeout_s`
+        seconds."""
 
         def ready() -> bool:
             with contextlib.suppress(WireError):
