@@ -1,7 +1,7 @@
 """Kafka's server jars in the cache: of a release, of a user's own build, or of a release with a patch.
 
 Jars of a known release are compared with its lock, which has their SHA-256. For other jars a lock is written into
-the cache when they are fetched from Maven, which then checks the repository's checksums, or copied from a build.
+the cache when they are copied from a build or fetched from Maven, which then checks the repository's checksums.
 """
 
 from __future__ import annotations
