@@ -1,4 +1,4 @@
-"""The JSON documents of a run and a batch, as pydantic models (docs/architecture.md).
+"""The JSON documents of a run and a batch, as pydantic models (docs/contracts.md).
 
 Each file is replaced in one step, so a reader never sees half of one.
 """

@@ -1,4 +1,4 @@
-"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/contracts.md, The ledgers).
 
 A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its rows
 are sorted by topic and partition, then by seq (produced) or read_seq (consumed). A row group has whole partitions, one

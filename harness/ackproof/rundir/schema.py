@@ -1,4 +1,4 @@
-"""Arrow schemas of the columnar files of a run: contracts with tools outside the project (docs/architecture.md). Those
+"""Arrow schemas of the columnar files of a run: contracts with tools outside the project (docs/contracts.md). Those
 of groups, share groups, replicas and services are in the modules of these names.
 
 No column is ever null. Readers ignore extra columns and accept columns in any order.
@@ -62,7 +62,7 @@ CONSUMED: pa.Schema = required(
 )
 """One row per record that a reader got. `phase`: 0 live read, 1 final read. Where producers use transactions, reads
 at read_committed have their own: 2 live read, 3 final read. `leader_epoch`: -1 unknown. `producer`, `seq`: -1 if the
-value has no readable identity."""
+value has no readable identity of this run."""
 
 FINDINGS: pa.Schema = required(
     ("class", pa.string()),
