@@ -23,7 +23,7 @@ from ackproof.network.wire import Access, Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 
-if TYPE_CHECKING:  # files are checked without what runs proxies, or reaches into JVMs
+if TYPE_CHECKING:  # checks of experiment files need not load what runs proxies or reaches into JVMs
     from ackproof.cluster.code_rules import CodeAgent
     from ackproof.network.requests.links import RequestLinks
 
