@@ -161,8 +161,8 @@ def cached_classpath(build: KafkaBuild) -> tuple[Path, ...]:
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Copy the jars of a build into the cache: a later build at that path must not change a running node. Return the
-    copies.
+    """Copy the jars of a build (`found`) into the cache: a later build at that path must not change a running node.
+    Return the copies.
 
     A build without a logger gets that of the newest known release in its line. `build`: the build that the case names.
     Raises `BadInput` if the jars do not have its digest or change meanwhile, and as `kafka_jars` does.
