@@ -175,7 +175,7 @@ class NodeDied(EventDetail):
 
 
 class ProxyDied(EventDetail):
-    """The request proxy of the links ended by itself and was replaced. `why`: name, exit status, last output."""
+    """The request proxy of the links ended by itself and was replaced, or could not be started again (`why`)."""
 
     KIND = EventKind.PROXY_DIED
     why: str = ""
