@@ -160,9 +160,9 @@ class TrendPoint(Document):
 
     `verdicts`: the verdicts in words, with their counts. `worst`: the worst verdict as text: `FAIL`, `None` (a repeat
     has no verdict), `INCONCLUSIVE` or `PASS`, in this order. `lost`: number of lost records; None unless all repeats
-    counted them. `recovery`: longest gap between acknowledgements. `changed`: differences of the settings from the
-    previous point, in words. `apart`: in words, whether recovery or throughput differ from the last known values beyond
-    the confidence interval.
+    counted them. `recovery`: mean over the repeats of the longest gap between acknowledgements. `throughput`: the same
+    of `rate(produce)`. `changed`: differences of the settings from the previous point, in words. `apart`: in words,
+    whether recovery or throughput differ from the last known values beyond the confidence interval.
     """
 
     batch: str
