@@ -3,7 +3,7 @@
 A request goes to a single broker, which passes changes of the metadata on to the active controller. A response means
 that the request was accepted, not that it has an effect yet: callers see that in another broker's metadata (`queries`).
 All functions raise `Unreachable` without a response; all but `log_dirs` raise `Refused` with Kafka's error. Request
-versions are those that every release from 3.9 to 4.3 understands.
+versions are those that every release from 3.9 to 4.4 understands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Byteman rules in the code of a running node: the agent is attached to its JVM when the first rule is loaded.
 
 The start-up and the command line of a node stay as they are. The agent then listens at one address for the rest of the
-JVM's life; it takes rules as text (LOAD, DELETE, LIST), and answers each request with a text that ends with OK.
+JVM's life. It takes requests as text (LOAD, DELETE, LIST), and ends each answer with OK.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ def describe_group(
     """Return a group as its coordinator describes it; None if no broker answers for it.
 
     A group that does not exist is described as Dead, without members. `links`: connection to each broker to ask, by
-    broker id. `consumer`: True if brokers know the protocol
-    `consumer` (Kafka 4.0 or later).
+    broker id. `consumer`: True if brokers know the protocol `consumer` (Kafka 4.0 or later).
     """
     for broker, link in links.items():
         try:

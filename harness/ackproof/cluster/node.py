@@ -51,7 +51,7 @@ class NodeFiles:
         """The Byteman rules that the node's JVM loads, if its Kafka has some."""
         self.log = folder / "server.log"
         self.stdout = folder / "stdout.log"
-        """Standard output and standard error of the node's JVM: usually empty."""
+        """Standard output and standard error of the node's JVM: usually empty. A container's are written at its end."""
         self.data = folder / "data"
 
 
@@ -209,7 +209,7 @@ def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
 
 
 def status_text(status: int) -> str:
-    """Return an exit status in words, such as `exit status 1`; of a negative status the signal's name, such as
+    """Return an exit status in words, such as `exit status 1`. A negative status gives the signal's name, such as
     `SIGKILL`, or `signal 40` if Python has no name for it."""
     if status >= 0:
         return f"exit status {status}"
@@ -250,7 +250,8 @@ class NodeProcess(Protocol):
         container engine does not report it."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the process. Return False if it has already ended."""
+        """Send a signal to the process. Return False if it has already ended. Raises `EngineFailed` if a container's
+        engine fails."""
 
     def wait(self, timeout_s: float) -> int:
         """Wait until the process has ended and return its exit status. Raises `WaitTimeout` after `timeout_s`

@@ -23,7 +23,7 @@ from ackproof.network.wire import Access, Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 
-if TYPE_CHECKING:  # files are checked without what runs proxies, or reaches into JVMs
+if TYPE_CHECKING:  # checks of experiment files need not load what runs proxies or reaches into JVMs
     from ackproof.cluster.code_rules import CodeAgent
     from ackproof.network.requests.links import RequestLinks
 
@@ -97,7 +97,8 @@ class Node(Protocol):
 class LocalNode(Node, Protocol):
     """A node whose process and data are on this machine.
 
-    If its process ends and none of these methods caused that, the node has died by itself (`NodeDied`).
+    If its process ends and none of these methods caused that, the node has died by itself (`NodeDied`). For a node in
+    a container, methods that start, end, pause or resume it raise `EngineFailed` if the container engine fails.
     """
 
     @property
@@ -124,7 +125,8 @@ class LocalNode(Node, Protocol):
         """Send SIGKILL to the node's process and return at once; does nothing if it has ended."""
 
     def terminate(self) -> None:
-        """Send SIGTERM, which begins a controlled shutdown, and return at once."""
+        """Send SIGTERM, which begins a controlled shutdown, and return at once; does nothing if the process has
+        ended."""
 
     @property
     def exit_status(self) -> int | None:
@@ -136,10 +138,10 @@ class LocalNode(Node, Protocol):
         may cause it. `status`: only an end with this exit status is expected; None: any end."""
 
     def pause(self) -> None:
-        """Send SIGSTOP to the node's process and return at once."""
+        """Send SIGSTOP to the node's process, or freeze its container; does nothing if it has ended."""
 
     def resume(self) -> None:
-        """Send SIGCONT to the node's process and return at once."""
+        """Send SIGCONT to the node's process, or thaw its container; does nothing if it has ended."""
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
@@ -264,13 +266,13 @@ class Cluster(ABC):
         """Return the id of the active controller; None while none is known, or if no server answers."""
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft, or if no server
-        answers."""
+        """Return the partitions' state according to the ZooKeeper servers; empty with KRaft, for an attached cluster,
+        or if no server answers."""
         return {}
 
     def registered(self) -> frozenset[int] | None:
-        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft. Raises `WireError`
-        if ZooKeeper does not answer."""
+        """Return the brokers that are registered with the ZooKeeper servers; None with KRaft, and for an attached
+        cluster. Raises `WireError` if ZooKeeper does not answer."""
         return None
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
@@ -306,7 +308,7 @@ class Cluster(ABC):
     @abstractmethod
     def admin_link(self) -> Connection | None:
         """Return a connection to a broker that accepts changes: in KRaft mode any running broker, in ZooKeeper mode the
-        controller (in an attached cluster any broker if it is unknown). None if no such broker runs."""
+        controller. In an attached cluster, any broker if that is unknown. None if no such broker runs."""
 
     @abstractmethod
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:

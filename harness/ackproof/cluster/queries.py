@@ -1,8 +1,8 @@
 """Protocol requests to nodes, and functions that read the responses (`network.wire`).
 
-Versions are those that every release from 3.9 to 4.3 understands. Brokers without DescribeTopicPartitions get Metadata
-requests. ListOffsets is sent to the leader as a consumer sends it (high watermark, last stable offset, log start), or
-as a *debugging replica* (id -2), which any replica answers with its own log end offset (ReplicaManager.fetchOffset).
+Versions are those that every release from 3.9 to 4.4 understands. Brokers without DescribeTopicPartitions get Metadata
+requests. ListOffsets asks the leader as a consumer does, for high watermark, last stable offset and log start. A
+*debugging replica* (id -2) that sends it gets from any replica its own log end offset (ReplicaManager.fetchOffset).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
 
 def ask_high_watermark(place: TopicPartition) -> Question:
     """Return a request to any replica for its own high watermark, as a consumer sends it: followers answer it too
-    (KIP-392)."""
+    (KIP-392). It is a Fetch at offset 0, so a replica whose log begins later gives none."""
     rows = [(place.topic, [(place.partition, _ANY_EPOCH, 0, -1, 1)])]
     return Question(
         "Fetch",
@@ -204,8 +204,8 @@ def brokers(connection: Connection, timeout_s: float | None = None) -> frozenset
 def partitions(
     connection: Connection, topics: Iterable[str], timeout_s: float | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return all partitions of these topics, page by page. `timeout_s`: limit of the first request; None: the
-    connection's. Raises `WireError` if the broker gives no usable answer."""
+    """Return all partitions of these topics (empty: of all topics), page by page; unknown topics are missing.
+    `timeout_s`: limit of the first request; None: the connection's. Raises `WireError` without a usable answer."""
     wanted = tuple(topics)
     return read_pages(
         connection, wanted, connection.ask(ask_partitions(wanted, connection.access), timeout_s=timeout_s)
@@ -292,7 +292,7 @@ def partition_ends_at(
 
 
 def topic_id(connection: Connection, topic: str) -> str:
-    """Return the id of a topic, in hexadecimal digits. Raises `WireError` without an answer or such a topic."""
+    """Return a topic's id in hexadecimal digits; KRaft only. Raises `WireError` without an answer or such a topic."""
     response = connection.ask(ask_partitions((topic,), connection.access))
     found = next((row for row in response.topics if row.name == topic and not row.error_code), None)
     if found is None:
@@ -379,8 +379,8 @@ def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[st
 
 
 def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: float) -> None:
-    """Delete topics. Raises `Refused` with Kafka's error for the first refused topic, `Unreachable` without an
-    answer."""
+    """Delete topics. Raises `Refused` with Kafka's error for the first refused topic (others may be deleted then),
+    `Unreachable` without an answer."""
     question = Question("DeleteTopics", 5, topic_names=list(topics), timeout_ms=int(timeout_s * 1000))
     for row in connection.ask(question, timeout_s=timeout_s + 1.0).responses:
         check(f"topic {row.name} could not be deleted", row.error_code, row.error_message)
@@ -391,7 +391,7 @@ def delete_records(
 ) -> None:
     """Delete the records before these offsets. `connection` leads to the leader of all these partitions.
 
-    Raises `Refused` for the first partition refused, `Unreachable` without an answer.
+    Raises `Refused` for the first refused partition (others may be done then), `Unreachable` without an answer.
     """
     rows = [(place.topic, [(place.partition, offset)]) for place, offset in offsets.items()]
     question = Question("DeleteRecords", 2, topics=rows, timeout_ms=int(timeout_s * 1000))

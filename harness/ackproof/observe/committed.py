@@ -29,7 +29,8 @@ from ackproof.rundir.observed import read_commits
 from ackproof.rundir.partition import TopicPartition
 
 _ANSWER_WITHIN_S: Final = 15.0
-"""Seconds for which a group's coordinator may be loading, moving or waiting for a transaction to end."""
+"""Time-out in seconds for the answer of a group's coordinator, which may be loading, moving or waiting for a
+transaction to end."""
 _OFFSET_FETCH: Final = 7
 """Version of OffsetFetch: the first with `require_stable`, and every release from 2.5 on has it."""
 _COMMIT_KEYS: Final = frozenset({0, 1})

@@ -36,7 +36,7 @@ from ackproof.rundir.metadata import TopicCreated, read_metadata
 from ackproof.rundir.payload import ABORT_MARKER, COMMIT_MARKER
 
 _CHANGES: Final = 5
-"""Greatest number of reads of a log that the log cleaner changes meanwhile."""
+"""Maximum number of reads of a log: it is read again if the log cleaner changed it meanwhile."""
 _NO_METADATA: Final = CommitMetadata(-1, -1, -1)
 T = TypeVar("T")
 

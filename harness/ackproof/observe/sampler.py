@@ -110,9 +110,9 @@ class Sampler(BrokerPoller[Reply]):
         return sample
 
     def isr_text(self) -> str:
-        """Return the newest ISRs as a short text for the console: the sizes of ISR and replica set, `3 of 3` if
-        all partitions are alike, else `2 of 3 ×4, 3 of 3 ×8`. For a single partition, return the ids of its
-        ISR, such as `1,2,3`, or `-` if the ISR is empty. Return `-` if there is no sample."""
+        """Return the newest ISRs as a short text for the console: the sizes of ISR and replica set. It is `3 of 3` if
+        all partitions are alike, else `2 of 3 ×4, 3 of 3 ×8`. For a single partition, return the ids of its ISR, such
+        as `1,2,3`, or `-` if the ISR is empty. Return `-` if there is no sample."""
         samples = list(self._latest.values())
         if len(samples) == 1:
             return ",".join(map(str, samples[0].isr)) or "-"

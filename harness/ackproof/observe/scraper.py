@@ -63,11 +63,11 @@ class Scraper(Watcher):
         self._looked.wait(FIRST_WITHIN_S)
 
     def fresh(self, metric: Metric, node: int | None) -> float | None:
-        """Return the metric in the newest round of scrapes: of one node, or (`node` None) the sum or the maximum
-        over all nodes, as the metric defines.
+        """Return the metric in the newest round of scrapes. `node` None: the sum or the maximum over all nodes, as the
+        metric defines.
 
-        None if there was no round in the last `FRESH_S` seconds, if no such node has the metric, or if a live node that
-        may have it did not answer.
+        The result is None without a round in the last `FRESH_S` seconds, or if no such node has the metric. It is None,
+        too, if a node that may have the metric runs or is paused and did not answer.
         """
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:

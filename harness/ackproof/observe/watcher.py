@@ -83,7 +83,7 @@ class BrokerPoller(Watcher, Generic[ReplyT]):
         }
         self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix=self.NAME)
         self._asked: dict[int, Future[ReplyT]] = {}
-        """Unanswered requests by broker id, which a subclass adds and removes."""
+        """Unanswered requests by broker id (0: the quorum), which a subclass adds and removes."""
 
     def stop(self) -> None:
         super().stop()

@@ -56,8 +56,8 @@ class Misfit(Enum):
 
 @dataclass(frozen=True)
 class RuleProblem:
-    """A Byteman rule that does not fit the classes of a Kafka release. `rule`: name of the rule, '' if the text is no
-    rule script. `misfit`: the reason. `said`: Byteman's message."""
+    """A Byteman rule that does not fit the classes of a Kafka release. `rule`: its name, '' if Byteman's message names
+    none, as for a text that is no rule script. `misfit`: the reason. `said`: Byteman's message."""
 
     rule: str
     misfit: Misfit

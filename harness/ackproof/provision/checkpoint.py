@@ -38,7 +38,7 @@ def bootstrap_checkpoint(
     """Return the checkpoint file to copy into the metadata log folder of every new controller.
 
     `features`: levels other than the release's own, such as `{"eligible.leader.replicas.version": 0}`. The file is made
-    once per version and features (0.5 s). Raises `BadInput` for a malformed feature, and with Kafka's message if
+    once per Kafka build and features (0.5 s). Raises `BadInput` for a malformed feature, and with Kafka's message if
     formatting with `features` fails. Raises `ProvisionFailed` if formatting fails and there are no `features`,
     `WaitTimeout` if it takes too long.
     """

@@ -57,8 +57,8 @@ def find_missing_name(class_name: str, method: str, jars: Sequence[Path]) -> Mis
     """Return the class that these jars lack, or the method that the class itself does not declare; None if both exist.
 
     `class_name`: with its package; a nested class as `Outer$Inner`. `method`: a name, or a name with parameter types
-    such as `roll(java.util.Optional)`; packages of types may be left out.
-    Raises OSError or `zipfile.BadZipFile` for a jar that cannot be read.
+    such as `roll(java.util.Optional)`; packages of types may be left out. Raises OSError or `zipfile.BadZipFile` for a
+    jar that cannot be read.
     """
     there = _classes(tuple(jars))
     if class_name not in there:
@@ -85,8 +85,8 @@ def _classes(jars: tuple[Path, ...]) -> Mapping[str, Path]:
 
 
 def _nearest_class(name: str, there: Mapping[str, Path]) -> str | None:
-    """Return the full name of the class of Kafka with the simple name of `name`, in any package; else of the class with
-    the most similar simple name. None if none is similar. `there`: classes by full name."""
+    """Return the full name of Kafka's class with the simple name of `name`, in any package. Without one, return that of
+    the class with the most similar simple name; None if none is similar. `there`: classes by full name."""
     by_simple: dict[str, str] = {}
     for full in there:
         if full.startswith(_OURS):

@@ -1,7 +1,7 @@
 """Kafka's server jars in the cache: of a release, of a user's own build, or of a release with a patch.
 
 Jars of a known release are compared with its lock, which has their SHA-256. For other jars a lock is written into
-the cache when they are fetched from Maven, which then checks the repository's checksums, or copied from a build.
+the cache when they are copied from a build or fetched from Maven, which then checks the repository's checksums.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
     The SHA-256 of every jar, also if cached, is compared with the release's list (`Lock`): 0.03 s, once per process
     while no file changes. Raises `BadInput` for a release that has no list here and that no repository is known to
-    offer, `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256, `WaitTimeout` if
-    it takes too long.
+    offer. Raises `MissingTool` without mvn or Java, `ProvisionFailed` for a failed download or wrong SHA-256,
+    `WaitTimeout` if it takes too long.
     """
     locked = lock(version)
     if locked is None and (why := not_a_version(version)) is not None:
@@ -124,8 +124,8 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
 
 
 def identify_build(build: KafkaBuild, image_jars: Path | None = None) -> KafkaBuild:
-    """Return the build with the version and digest of its files filled in; of a patch, only the digest. A
-    published release is returned unchanged.
+    """Return the build with the version and digest of its files filled in; of a patch, only the digest. A published
+    release is returned unchanged, and so is an image without `image_jars`.
 
     `image_jars`: folder of an image's jars. Raises `BadInput` if there is no complete build or no patch, or if its
     version or digest is not the one that `build` names. Raises OSError if a file cannot be read, `WaitTimeout` if
@@ -161,8 +161,8 @@ def cached_classpath(build: KafkaBuild) -> tuple[Path, ...]:
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Copy the jars of a build into the cache: a later build at that path must not change a running node. Return the
-    copies.
+    """Copy the jars of a build (`found`) into the cache: a later build at that path must not change a running node.
+    Return the copies.
 
     A build without a logger gets that of the newest known release in its line. `build`: the build that the case names.
     Raises `BadInput` if the jars do not have its digest or change meanwhile, and as `kafka_jars` does.

@@ -22,9 +22,8 @@ class BatchCase(Document):
 
     case: str
     experiment: str = ""
-    """Name of the case's experiment if the batch has several files; followed by the file's name if
-    experiments share the name.
-    """
+    """Name of the case's experiment, followed by the file's name if experiments share the name; '' if the batch has one
+    file."""
     settings: dict[str, Scalar]
     cell: str = ""
     """Part of the case's name that stands for a group of settings which vary together; '' without such a
@@ -174,7 +173,7 @@ class PairOutcome(StrEnum):
 
 class PairEntry(Document):
     """Result of one pair of fault kinds. `case`: the case from which the result comes; '' if no case had the pair.
-    `why`: why the pair was not covered; '' if it was covered."""
+    `why`: why the pair was refused or not bitten; '' for other outcomes."""
 
     kinds: tuple[str, str]
     outcome: PairOutcome
@@ -184,7 +183,7 @@ class PairEntry(Document):
 
 class PairTable(Document):
     """Results of all pairs of fault kinds, for one experiment in one cell (combination of settings) of its matrix.
-    `kafka`: the release. `runs`: number of cases that are needed to run all pairs."""
+    `kafka`: release and metadata mode. `runs`: number of cases that are needed to run all pairs."""
 
     experiment: str
     cell: str

@@ -4,6 +4,7 @@
 "< 6s"                                    a value, in the unit of its quantity
 "always >= 2"                             a state, at every moment; `never`: at none
 "never < 2 during fault 1"                a state, at no moment while fault 1 is in force
+"always >= 3 outside faults"              a state, at every moment without a fault; `during faults`: with any
 "eventually == 3 by 10s after fault 1"    a state, at a moment within 10 s of the confirmation of fault 1
 "settles == 3 by 10s after fault 1"       a state, from such a moment until the load ends
 """
@@ -193,8 +194,8 @@ class Bound:
         return ends[0] if ends[0] == ends[1] else None
 
     def is_exceeded_by(self, low: float, high: float) -> bool:
-        """Return True if every number from `low` to `high` is too high for the bound (`<`, `<=` or `==`). A number that
-        is too low is not enough: it means only that the expectation is not demonstrated."""
+        """Return True if every number from `low` to `high` is too high for the bound (`<`, `<=` or `==`). False for
+        numbers that are too low: they do not refute an expectation, they only do not demonstrate it."""
         return self.holds_between(low, high) is False and (
             self.op in ("<", "<=") or (self.op == "==" and low > self.value)
         )

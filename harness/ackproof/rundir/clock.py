@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from ackproof.rundir.timeline import Event
 
 STEP_NS: Final = 100_000_000
-"""Greatest distance between wall and monotonic clock that two readings may have in a run although nobody set the wall
-clock: the reader was not scheduled in between. NTP slews both clocks; ntpd sets the wall clock from 128 ms on."""
+"""Limit in ns: a smaller deviation of the wall clock from the monotonic clock does not mean that the wall clock was
+set. The two clocks are read one after the other, and the reader may have had to wait in between. NTP slews both clocks;
+ntpd sets the wall clock from 128 ms on."""
 
 
 @dataclass(frozen=True)

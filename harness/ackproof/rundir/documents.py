@@ -1,4 +1,4 @@
-"""The JSON documents of a run and a batch, as pydantic models (docs/architecture.md).
+"""The JSON documents of a run and a batch, as pydantic models (docs/contracts.md).
 
 Each file is replaced in one step, so a reader never sees half of one.
 """
@@ -78,12 +78,11 @@ class CaseFile(Document):
     sealed: bool = False
     """True if the run has a `seal.json`. Runs of older versions have none."""
     timing: Timing | None = None
-    """Time-outs and intervals of the run's brokers; None in files of older versions."""
+    """Broker settings under which its times were measured; None in files of older versions."""
 
 
 class AttachedFile(Document):
-    """`attached.json`: topics that a run created on a cluster that ackproof did not start. The file is removed once the
-    topics are deleted there."""
+    """`attached.json`: topics that a run created on a foreign cluster; removed once they are deleted there."""
 
     bootstrap: str
     topics: tuple[str, ...]
@@ -186,6 +185,7 @@ class GroupCounts(Document):
     processed: int = 0
     """Deliveries that a member processed, not in a transaction that was aborted."""
     output: int = 0
+    """Records of the group's output topic, read back at read_committed."""
     accepted: int = 0
     """Commits that the coordinator accepted, counted per partition. `refused`: those that it refused. `unknown`: those
     whose result is not known."""
@@ -255,10 +255,10 @@ class ClassJudgement(Document):
 
 
 class ExpectationJudged(Document):
-    """The result of one bound of `expect`. `holds`: True or False; None: undecided, for the reason in `why`.
+    """The result of one bound of `expect`. `holds`: True or False; None: undecided (`why`), or a class not counted.
 
-    `seen`: the observed value in words, with its unit. `low`, `high`: bounds of the observed number; None: open,
-    unknown, or a state.
+    `seen`: the observed value in words, with its unit. `low`, `high`: bounds of the observed number; None: no bound, an
+    unknown number, or a state.
     """
 
     quantity: str
@@ -328,8 +328,8 @@ class VerdictFile(Document):
 
 
 class ChangedSetting(BaseModel, frozen=True):
-    """A broker setting that differs from Kafka's default. `default` None: the release has no such setting. `brokers`:
-    brokers with this value; empty: all brokers."""
+    """A broker setting that differs from Kafka's default. `default` '': it has none; None: the release has no such
+    setting. `brokers`: brokers with this value; empty: all brokers."""
 
     name: str
     value: str
@@ -346,11 +346,11 @@ class ChangedSetting(BaseModel, frozen=True):
 
 
 class Timing(BaseModel, frozen=True):
-    """Time-outs and intervals of the brokers. `name`: where they come from, such as `chaos` or `Kafka's own +
-    server.properties + cluster.config`.
+    """Broker settings under which a run's times were measured. `name`: where the time-outs come from, such as `chaos`
+    or `Kafka's own + server.properties + cluster.config`.
 
-    `changed`: those that differ from Kafka's defaults. `ignored`: settings of the user's server.properties that
-    ackproof sets itself or drops, by reason.
+    `changed`: all broker settings that differ from Kafka's defaults, those in ms first; empty for a foreign cluster.
+    `ignored`: reason → settings of the user's server.properties that ackproof sets itself or drops.
     """
 
     name: str
@@ -376,7 +376,7 @@ def group_timings(timings: Iterable[tuple[str, Timing]]) -> list[tuple[Timing, s
 
 class QuietSeconds(BaseModel, frozen=True):
     """Load of the machine and the clients while the producers sent. `seconds`, `sent_rate` and `median_ms` are of the
-    seconds without an active fault, all other numbers of the whole load.
+    seconds without an active fault, all other numbers of the whole load but its first second.
 
     Shares (`busy`, `stolen`, the pressures, as in `Pulse`) are 0 … 1; -1 is unknown. `asked_rate`, `sent_rate`:
     configured and actual rate of all producers together, in records per second; `asked_rate` None: unlimited.

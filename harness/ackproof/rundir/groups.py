@@ -29,7 +29,8 @@ class CommitResult(IntEnum):
 
 
 class ProcessingState(IntEnum):
-    """State of the processing of a delivered record, such as effective or aborted: column `state` of `DELIVERIES`."""
+    """State of the processing of a delivered record: column `state` of `DELIVERIES`. EFFECTIVE: it was processed
+    outside of transactions, or in one that was committed."""
 
     NOT_PROCESSED = 0
     EFFECTIVE = 1
@@ -167,8 +168,8 @@ offset of the marker, else -1. `member`, `number`, `generation`: of the commit t
 
 
 class CommitMetadata(NamedTuple):
-    """Metadata that a member adds to each commit, by which the records in `__consumer_offsets` identify the committer:
-    number of the member, its generation or epoch at the call, and number of the commit."""
+    """Metadata that a member adds to each commit, by which the records in `__consumer_offsets` identify the committer.
+    `member`: its number. `generation`: its generation or epoch at the call. `number`: that of the commit."""
 
     member: int
     generation: int

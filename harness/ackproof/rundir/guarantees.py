@@ -29,8 +29,8 @@ _ANY: Final = "any"
 
 
 class Resend(StrEnum):
-    """Action of a client library on a batch after an error: it never sends it again, sends it again as a retry, or
-    sends it again without counting a retry."""
+    """Action of a client library on a batch after an error: whether it sends the batch again, and whether that counts
+    as a retry."""
 
     NEVER = "no"
     TAKEN_BACK = "no: the producer takes the record back"
@@ -190,8 +190,8 @@ class Library(NamedTuple):
         raise KeyError(anomaly)
 
     def single_commit_ns(self, config: Collection[str]) -> float:
-        """Return the age in ns below which a live reader's commit cannot have been sent twice; 0: it can at any age.
-        `config`: names of the settings that the experiment gives to its readers."""
+        """Return the age in ns below which a live reader's commit cannot have been sent twice; 0: not known, infinite:
+        it never is. `config`: names of the settings that the experiment gives to its readers."""
         if {*self.facts[Fact.COMMIT_BACKOFF].split(", ")} & {*config}:
             return 0.0
         age = self.facts[Fact.SINGLE_COMMIT]
@@ -251,7 +251,7 @@ that found the library's queue full is no attempt and has no outcome."""
 
 def classify_report(code: int, library: str, *, may_resend: bool) -> Outcome:
     """Return the outcome of a delivery report. `code`: error code of Kafka or of the library; 0: no error. `library`:
-    its name. Nothing is known of the errors of a library that `LIBRARIES` lacks.
+    its name. All errors of a library that `LIBRARIES` lacks are INDETERMINATE.
 
     `may_resend`: the client may have sent the record more than once, so an earlier send may have been
     appended. This is the case with retries or idempotence. Without them it is the case once the record is

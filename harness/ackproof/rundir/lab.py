@@ -76,7 +76,7 @@ class ComparedCount(Document):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The counts of each batch in words: `1,287 in 1 of 3 repeats`."""
+        """The counts of each batch in words: `1,287 in 1 of 3 repeats`; `not counted` if it has none."""
         return tuple(self._text(counts) for counts in self.counts)
 
     @staticmethod
@@ -160,9 +160,9 @@ class TrendPoint(Document):
 
     `verdicts`: the verdicts in words, with their counts. `worst`: the worst verdict as text: `FAIL`, `None` (a repeat
     has no verdict), `INCONCLUSIVE` or `PASS`, in this order. `lost`: number of lost records; None unless all repeats
-    counted them. `recovery`: longest gap between acknowledgements. `changed`: differences of the settings from the
-    previous point, in words. `apart`: in words, whether recovery or throughput differ from the last known values beyond
-    the confidence interval.
+    counted them. `recovery`: mean over the repeats of the longest gap between acknowledgements. `throughput`: the same
+    of `rate(produce)`. `changed`: differences of the settings from the previous point, in words. `apart`: in words,
+    whether recovery or throughput differ from the last known values beyond the confidence interval.
     """
 
     batch: str
@@ -206,7 +206,7 @@ class ClaimVerdict(StrEnum):
     QUALIFIED = "QUALIFIED"
     """True under a condition: runs with and without it were observed."""
     REFUTED = "REFUTED"
-    """The opposite was observed."""
+    """The opposite was observed, or none of the expected observations."""
     MEASURED = "MEASURED"
     """The claim asks for a size: the answer is the effect with its interval."""
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -254,9 +254,8 @@ class ClaimJudged(Document):
     sources: tuple[str, ...] = ()
     verdict: ClaimVerdict
     why: str
-    """The condition under which the claim holds, or what is unknown; '' for a plain confirmation or
-    refutation.
-    """
+    """The condition of the claim, its measured effects, or the first check that did not hold or is unknown; '' if there
+    is nothing to add."""
     experiment: str
     """Path of the batch, relative to the folder of `claims.json`."""
     seconds: float

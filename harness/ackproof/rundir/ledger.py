@@ -1,4 +1,4 @@
-"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/contracts.md, The ledgers).
 
 A part appears complete or not at all: it is written under a temporary name that readers ignore, then renamed. Its rows
 are sorted by topic and partition, then by seq (produced) or read_seq (consumed). A row group has whole partitions, one
@@ -115,7 +115,8 @@ class ConsumedRows:
 
     `phase`: a `ReadPhase`. `place`: index into `places`, of the partition that the record was read from. `producer`,
     `seq`, `origin`, `origin_partition`, `intact`: what its value states (`payload.Identity`); `origin` is an index into
-    the topic names `origins`. `assignment`: number of the reader's assignment. `read_ns`: ns since the run's start.
+    the topic names `origins`. `assignment`: number of the reader's assignment. `leader_epoch`: -1 if the broker did not
+    send it. `read_ns`: ns since the run's start.
     """
 
     reader: int

@@ -95,7 +95,7 @@ class FaultLife:
 @dataclass
 class ProcessLife:
     """Starts, ends and resets of the process of one node or client, in the order of the timeline. Only clients have
-    resets: a reader's position was reset, or a producer was replaced after a fatal error."""
+    resets: a reader's position was reset, or a producer ended by a fatal error."""
 
     events: list[Event] = field(default_factory=list)
     """All events of a client; of a node its starts and ends."""
@@ -104,7 +104,8 @@ class ProcessLife:
     """Events that report an end, by itself or on request of the harness."""
     resets: list[Event] = field(default_factory=list)
     spans: Spans = ALWAYS
-    """Intervals in which a node's process lived; `ALWAYS` if the timeline has neither a start nor an end of it."""
+    """Intervals in which a node's process lived; `ALWAYS` for clients, and for a node without a start or end in the
+    timeline."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)

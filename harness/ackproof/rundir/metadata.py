@@ -29,7 +29,8 @@ def parse_uuid(text: str) -> str:
 
 class MetadataEntry(Document):
     """Fields of every record. `offset`: offset in the metadata log (in ZooKeeper mode: the zxid). `epoch`: epoch of the
-    controller that wrote it. `timestamp_ms`: time of its append, ms since the Unix epoch."""
+    controller that wrote it (in ZooKeeper mode: 0 if the record is not of a partition). `timestamp_ms`: time of its
+    append, ms since the Unix epoch."""
 
     offset: int
     epoch: int
@@ -56,8 +57,8 @@ class PartitionChanged(MetadataEntry):
     """State of a partition after a PartitionRecord (3) or PartitionChangeRecord (5). `leader` -1: no leader.
 
     The epochs are derived as in org.apache.kafka.metadata.PartitionRegistration.merge: each change increments the
-    partition epoch, and each change that names a leader increments the leader epoch. `changed`: fields that this record
-    names.
+    partition epoch, and each change that names a leader increments the leader epoch. In ZooKeeper mode, the znode has
+    both. `changed`: fields that this record names; `created` for a new partition, `state` for any change of a znode.
     """
 
     kind: Literal["partition"] = "partition"
@@ -81,7 +82,8 @@ class PartitionChanged(MetadataEntry):
 
 
 class BrokerRegistered(MetadataEntry):
-    """A broker registered: RegisterBrokerRecord (API key 0). `incarnation`: id of the start of its process."""
+    """A broker registered: RegisterBrokerRecord (API key 0). `incarnation`: id of the start of its process (in
+    ZooKeeper mode: of its session, in hexadecimal)."""
 
     kind: Literal["broker-registered"] = "broker-registered"
     node: int
@@ -187,9 +189,8 @@ def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
 
 
 def read_metadata(path: Path) -> Iterator[MetadataRecord]:
-    """Yield the records of a file that `write_metadata` wrote. Raises `BadInput` if it is missing or
-    unreadable.
-    """
+    """Yield the records of a file that `write_metadata` wrote, also the `LogEnded` at its end. Raises `BadInput` if it
+    is missing or unreadable."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

@@ -187,7 +187,8 @@ class Scrape:
     """One scrape of a node. `t_ns`: time of the request, the same for all nodes of a round. `done_ns`: time of the
     answer, or of giving up.
 
-    Times are ns since the run's start. `values`: number by name of the metric; None: the node did not answer.
+    Times are ns since the run's start. `values`: number by name of the metric, as the bean gives it, before
+    `Metric.factor`; None: the node did not answer.
     """
 
     t_ns: int

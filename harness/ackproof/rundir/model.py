@@ -15,8 +15,8 @@ from ackproof.rundir.documents import Scalar
 
 
 class ForbiddenStep(Document):
-    """An observed step that the protocol does not allow in the state before it. `topic`, `partition`: the
-    partition that it changed; '' and -1 if none."""
+    """An observed step that the protocol does not allow in the state before it. `topic`, `partition`: the partition
+    that it changed; `partition` -1: the whole topic, `topic` '': neither."""
 
     rule: str
     """Name of the rule, such as `election out of the ISR`."""
@@ -59,11 +59,11 @@ class Deletion(Document):
     """A deleted incarnation of a topic's partition (from a creation of the topic to its deletion). Times are ns since
     the run's start.
 
-    `removed_ns`: its deletion in the metadata log. `until_ns`: latest time at which its leader can still have appended.
-    `again_ns`: creation of the next incarnation; -1 never. An acknowledgement between `again_ns` and `until_ns` can
-    belong to either incarnation. `either`: number of acknowledged records that may belong to this incarnation or to
-    another one. `first_either`, `last_either`: their lowest and highest offset; -1 without any. `why`: the deletion in
-    words.
+    `removed_ns`: its deletion in the metadata log. `until_ns`: latest time at which its leader can still have appended;
+    -1 without a leader. `again_ns`: creation of the next incarnation; -1 never. An acknowledgement between `again_ns`
+    and `until_ns` can belong to either incarnation. `either`: number of acknowledged records that may belong to this
+    incarnation or to another one. `first_either`, `last_either`: their lowest and highest offset; -1 without any.
+    `why`: the deletion in words.
     """
 
     topic: str
@@ -72,7 +72,8 @@ class Deletion(Document):
     incarnation: int
     """Number of this incarnation among the topics of this name in the run, from 1."""
     by: str
-    """Name of the fault that requested the deletion; '' unknown."""
+    """The fault that requested the deletion, as text such as `fault 1 (recreate)`; '' if no fault of the case can have
+    requested it."""
     created_ns: int
     removed_ns: int
     """Time of its deletion in the metadata log, by the record at `offset`."""
@@ -242,8 +243,9 @@ class PredictedClass(Document):
 
 
 class PredictedGroupClass(Document):
-    """Answer of the reference implementation on one anomaly class of one consumer group. `why`: the reason in one
-    sentence. `steps`: shortest sequence of steps that leads to the anomaly, in words; () if it is impossible."""
+    """Answer of the reference implementation on one anomaly class of one consumer group. `why`: the reason in words;
+    of a search, the size of the explored world. `steps`: shortest sequence of steps that leads to the anomaly, in
+    words; () unless a search found one."""
 
     group: str
     anomaly: str
@@ -293,8 +295,8 @@ class PredictionFile(Document):
 
 
 class SimulatedSpread(Document):
-    """Spread of one quantity over all simulated runs. The unit is records, or ms if the name ends in `ms`. -1: unknown
-    in all runs.
+    """Spread of one quantity over the simulated runs of a case, without the `incomplete` ones. The unit is records, or
+    ms if the name ends in `ms`. If no run knows the quantity, `runs` is 0, and quantiles and means are -1.
 
     `runs`: number of runs in which the quantity was known. `seen`: number of runs in which it was above 0. `mean_low`,
     `mean_high`: 95 % interval of the mean (percentile bootstrap). `share_low`, `share_high`: 95 % interval of `seen` /
@@ -358,8 +360,8 @@ class SimulationFile(Document):
     `incomplete`: number of runs whose final read was incomplete, or in which a fault was not confirmed. They count in
     `runs` and are left out of `spreads`, `elected` and `worst`. `linger_ms`: time for which a producer fills a batch.
     `coarseness`: number of records that all producers together gather in that time. Counts are no more exact, because a
-    batch is simulated as a whole. `spreads`: one per quantity. `elected`: first leaders after the first fault. `worst`:
-    seeds with the most anomalies.
+    batch is simulated as a whole. `seconds`: duration of the simulation. `spreads`: one per quantity. `elected`: first
+    leaders after the first fault. `worst`: seeds with the most lost records, duplicates or unavailability.
     """
 
     case: str

@@ -164,13 +164,14 @@ class Narrator:
         return "more partitions have new leaders" if self._leaders == _MOST_LEADERS + 1 else None
 
     def _name_fault(self, event: Event) -> str:
-        """Return the fault with its kind: `fault 1 (kill)`."""
+        """Return the fault with its kind: `fault 1 (kill)`; `fault 1` if its request was not seen."""
         asked = self._asked.get(event.fault or 0, FaultAsked())
         name = f"fault {fault_name(event.fault or 0)}"
         return f"{name} ({asked.kind})" if asked.kind else name
 
     def _name_hit(self, event: Event) -> str:
-        """Return the fault with its effect: `fault 1: killed node 2, the leader of orders/0`."""
+        """Return the fault with its effect: `fault 1: killed node 2, the leader of orders/0`. If the request stated no
+        effect or no nodes, return kind and role: `fault 1: partition leader(orders/0)`."""
         asked = self._asked.get(event.fault or 0, FaultAsked())
         name = f"fault {fault_name(event.fault or 0)}"
         nodes, role = _list_nodes(asked.nodes), asked.role

@@ -126,11 +126,11 @@ class ServedReplica(Document):
     """Answers of a broker to a client about one of its replicas. -1: no answer.
 
     `log_end`: log end offset of that replica, requested just before the fetch. `fetch`: error code of a consumer's
-    Fetch, 0 none; the Fetch returned `records` records and `high_watermark`. `beyond`: number of records at or above
-    the high watermark that a second Fetch returned, because a broker takes the mark before it reads
-    (Partition.readRecords). `produce`: error code of a Produce request whose batch has a broken checksum. Such a batch
-    is never appended: a leader answers CORRUPT_MESSAGE, another broker answers NOT_LEADER_OR_FOLLOWER before it checks
-    the batch.
+    Fetch, 0 none; the Fetch returned `records` records and `high_watermark`. `beyond`: number of offsets at or above
+    that mark that it returned, transaction markers included. If there were some, a second Fetch was sent and its mark
+    counts, because a broker takes the mark before it reads (Partition.readRecords). `produce`: error code of a Produce
+    request whose batch has a broken checksum. Such a batch is never appended: a leader answers CORRUPT_MESSAGE, another
+    broker answers NOT_LEADER_OR_FOLLOWER before it checks the batch.
     """
 
     topic: str
@@ -158,8 +158,8 @@ class BrokerRound(Document):
     `t_ns`; all answers had arrived by `done_ns` (ns since the run's start).
 
     `controller`: the active controller according to the quorum; -1: no controller, None: the quorum did not answer in
-    time. `told`: the answers. `silent`: viewers that run but did not answer in time; stopped, paused and starting nodes
-    are not among them.
+    time. `told`: the answers. `silent`: viewers that run but did not answer in time, or answered with an error. Nodes
+    that are stopped or paused, and those that refused or broke the connection, are not among them.
     """
 
     t_ns: int

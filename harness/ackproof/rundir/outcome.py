@@ -57,8 +57,8 @@ class Verdict(StrEnum):
 
 
 class Says(StrEnum):
-    """Kind of an opinion of the judge, which decides its effect on the verdict: files contradict each other, a promise
-    is broken, evidence is missing, a question is open, something is not judged, or a witness agrees."""
+    """Kind of an opinion (a sentence that a check of the judge states). It decides the opinion's effect on the
+    verdict."""
 
     CONTRADICTS = "contradicts"
     """Two files of the run cannot both be true, so nothing can be built on either."""

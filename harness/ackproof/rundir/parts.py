@@ -1,9 +1,10 @@
 """Descriptions of the parts of a ledger: `_END` and `_DELETED` in a client's folder, and Parquet footers.
 
 `_END` says that the client closed, and lists its parts: `{"parts": [{"name", "rows", "first", "last", "bytes",
-"sha256"}, …]}`. `first` and `last` are the least and greatest seq of a produced part, or read_seq of a consumed part.
-An empty `_END`, which other tools may write, lists nothing. `_DELETED` lists parts that were deleted during the run.
-Data sets (Arrow, Spark) skip names that begin with an underscore. Earlier versions wrote `END`, which is still read.
+"sha256"}, …]}`. `first` and `last` are the least and greatest seq of a produced part, or read_seq of a consumed part;
+-1 if a part has neither. An empty `_END`, which other tools may write, lists nothing. `_DELETED` lists parts that were
+deleted during the run. Data sets (Arrow, Spark) skip names that begin with an underscore. Earlier versions wrote `END`,
+which is still read.
 
 The files are plain JSON, parsed without pydantic, which would cost each Spark worker 0.1 s.
 """
@@ -63,7 +64,7 @@ SHARE: Final = 1 << 40
 class PartEnd(NamedTuple):
     """One part of a ledger, as a client's `_END` (the parts that it had when it closed) or `_DELETED` lists it.
 
-    `first`, `last`: least and greatest row number (seq, read_seq or txn); -1 if the part has no rows or no statistics.
+    `first`, `last`: least and greatest row number (`numbers_of_part`); -1 if the part has no rows or no such number.
     `bytes`, `sha256`: size and SHA-256 of the file.
     """
 
@@ -125,9 +126,8 @@ def digest(path: Path) -> str:
 
 
 def numbers_of_part(metadata: pq.FileMetaData) -> tuple[int, int]:
-    """Return the least and greatest row number (seq, read_seq or txn) of a part from its footer; (-1, -1) without
-    rows or statistics.
-    """
+    """Return the least and greatest value of a part's first column of `ORDER`, from its footer; (-1, -1) without such a
+    column, rows or statistics."""
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
     return (column_span(Footer.read_all(metadata), column) if column is not None else None) or (-1, -1)

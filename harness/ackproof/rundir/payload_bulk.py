@@ -254,7 +254,8 @@ class BulkDecoder:
         return self._crcs[count]
 
     def _origin(self, block: Bytes, lengths: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
-        """Return for each value the index of its topic in `origins`; 0 if the topic is not an expected one."""
+        """Return for each value the index in `origins` of the topic that it states; 0 unless the constructor got that
+        topic. `block`: the values, one a row. `lengths`: the topic length that each value states."""
         origin = np.zeros(len(block), np.int32)
         room = block.shape[1] - HEADER_SIZE - _CRC_SIZE
         for number, name in self._names:
@@ -309,7 +310,7 @@ def content_hashes(
     seq: npt.NDArray[np.signedinteger],
     intact: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash for each record, of its offset and identity. The arrays have one element per record.
+    """Return a hash of each record's offset, producer, seq and `intact`. The arrays have one element per record.
     Content sums add such hashes modulo 2⁶⁴."""
     mixed = offset.astype(np.uint64) * _OFFSET
     mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER

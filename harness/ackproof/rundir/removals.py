@@ -1,9 +1,9 @@
 """`removals.json` and `timestamps.json`: what may have removed acknowledged records from each partition, by settings,
 faults and logs, and the timestamps that its records may have.
 
-Both are computed before the audit (`ackproof.judge.removal`). The audit uses the first to decide for each missing
-acknowledged record whether it expired, was compacted, was deleted, or is lost, and counts records with other timestamps
-as corrupted. Times are ns since the run's start.
+Both are computed before the audit (`ackproof.judge.removal`). By the first, the audit decides for each missing
+acknowledged record whether it expired, was compacted, was deleted, or is lost. By the second, it counts records with
+other timestamps as corrupted. Times are ns since the run's start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Removal:
     """Log start offset in the final read; 0 if no retention setting can have advanced it, or if the read of the
     partition is not complete."""
     committed_start: int = 0
-    """Log start offset in the final read at read_committed, which starts after the other final read."""
+    """Log start offset in the final read at read_committed, which starts after the other one; 0 as for `log_start`."""
     expired_until_ns: int = NEVER
     """Latest send time of a record that retention may have removed."""
     expired_why: str = ""
@@ -44,13 +44,14 @@ class Removal:
     """Latest send time of a record that can have superseded an earlier record of its key."""
     compacted_below: int = EVER
     """Offset below which compaction may have removed records: the cleaner skips the active segment, and every
-    replica's active segment begins at or below this offset."""
+    replica's active segment begins at or below this offset. `EVER` if that is unknown."""
     compacted_why: str = ""
     deleted_ns: int = NEVER
     """Time of the request to delete the topic: records acknowledged by then were deleted with the topic."""
     deleted_until_ns: int = NEVER
-    """Time at which every broker listed the new topic. Until then, a leader that did not know of the deletion could
-    still append."""
+    """Time at which the fault that deleted the topic and created it again was over: every running broker listed the
+    topic again. If that failed: the time of the failure; if it never ended: the end of the run. Until then, a leader
+    that did not know of the deletion could still append."""
     deleted_why: str = ""
     may_expire: bool = False
     """True if retention could delete records in this run. Each broker deletes at its own time."""

@@ -41,8 +41,8 @@ BATCHES: pa.Schema = required(
 
 `sound`: the recomputed CRC-32C equals `crc`. `content`: the content sum of its records (`payload_bulk.content_sum`) as
 a signed number, or the type of its transaction marker (`payload.ABORT_MARKER`, `COMMIT_MARKER`). `UNKNOWN_CONTENT`: the
-batch is damaged, compacted, or has records of other clients.
-`timestamp_type`: `CREATE_TIME`, `APPEND_TIME`, or -1: unknown.
+batch is damaged, compacted, another control batch, or has records of other clients. `timestamp_type`: `CREATE_TIME`,
+`APPEND_TIME`, or -1: unknown.
 """
 CREATE_TIME: Final = 0
 APPEND_TIME: Final = 1

@@ -1,4 +1,4 @@
-"""Arrow schemas of the columnar files of a run: contracts with tools outside the project (docs/architecture.md). Those
+"""Arrow schemas of the columnar files of a run: contracts with tools outside the project (docs/contracts.md). Those
 of groups, share groups, replicas and services are in the modules of these names.
 
 No column is ever null. Readers ignore extra columns and accept columns in any order.
@@ -27,7 +27,8 @@ PRODUCED: pa.Schema = required(
     ("txn", pa.int64()),
 )
 """One row per produce attempt, also if the client library refused it (outcome failed). A call for which the library's
-queue had no room is no attempt."""
+queue had no room is no attempt. `outcome`: 0 acked, 1 failed, 2 indeterminate. `error`: 0 none. -1: `offset` unknown,
+no delivery report (`done_ns`), no transaction (`txn`)."""
 
 TRANSACTIONS: pa.Schema = required(
     ("producer", pa.int32()),
@@ -60,7 +61,8 @@ CONSUMED: pa.Schema = required(
     ("timestamp_ms", pa.int64()),
 )
 """One row per record that a reader got. `phase`: 0 live read, 1 final read. Where producers use transactions, reads
-at read_committed have their own: 2 live read, 3 final read."""
+at read_committed have their own: 2 live read, 3 final read. `leader_epoch`: -1 unknown. `producer`, `seq`: -1 if the
+value has no readable identity of this run."""
 
 FINDINGS: pa.Schema = required(
     ("class", pa.string()),

@@ -42,8 +42,8 @@ class ServiceFile(Document):
     """`observed/service.json`. `committed`: offsets that the service's group has committed. `ends`: (topic, partition,
     high watermark) of its input when the producers had stopped.
 
-    `output_ends`: the same of its output when the output was read. `problem`: why the output could not be read
-    completely; '' if it could.
+    `output_ends`: the same of its output topic when that was read; () without one. `problem`: why the output could not
+    be read completely; '' if it could.
     """
 
     instances: tuple[InstanceEnd, ...] = ()

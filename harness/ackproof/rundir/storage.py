@@ -151,8 +151,8 @@ class Stored(PosixPath):
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
 
     def _listed(self, *, deep: bool = False) -> list[tuple[str, ...]]:
-        """Return the entries of the folder, each as the components of its relative path. Raises OSError if the store
-        cannot be reached."""
+        """Return the entries of the folder (`deep`: of all folders below it, too), sorted. Each has the components of
+        its relative path. Raises OSError if the folder is missing, or if the store cannot be reached."""
         import pyarrow.fs as pafs
 
         filesystem, key = self.location
@@ -164,6 +164,8 @@ class Stored(PosixPath):
             yield self.joinpath(*names)
 
     def glob(self, pattern: str, **_: object) -> Generator[Stored, None, None]:
+        """Yield matches as pathlib does, except that `**` works as the first component only. A missing folder yields
+        nothing."""
         wanted = pattern.split("/")
         deep = wanted[0] == "**"
         wanted = wanted[1:] if deep else wanted
@@ -194,7 +196,7 @@ class Stored(PosixPath):
 
     def replace(self, target: str | os.PathLike[str]) -> Stored:
         """Move the file to `target`, a path in the same store, by a copy and a deletion: for a moment both may exist.
-        Return the path `target`."""
+        Return the path `target`. Raises TypeError if `target` is in no store."""
         filesystem, key = self.location
         there = locate(target)
         if not isinstance(there, Stored):
@@ -231,7 +233,8 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder if it is empty. On the local file system this is atomic."""
+    """Remove a folder if it is empty; one that is not empty or is missing is no error. On the local file system this is
+    atomic."""
     if not isinstance(folder, Stored):
         with suppress(OSError):  # not empty, or missing
             folder.rmdir()

@@ -1,7 +1,7 @@
-"""`timeline.jsonl`: the ordered events of a run, one JSON object a line, each with both clocks.
+"""`timeline.jsonl`: the events of a run in the order of writing, one JSON object a line, each with both clocks.
 
-The file is flushed after each event, so that the events survive a killed harness. A run that finished ends with the
-event `end`.
+The file is flushed after each event, so that the events survive a killed harness. An event may have an earlier time
+than the one before it. A run that finished ends with the event `end`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class FaultRecovered(EventDetail):
 
 
 class FaultFailed(EventDetail):
-    """The fault or its healing was not confirmed, or its trigger never fired."""
+    """The fault or its healing was not confirmed, its effect did not last, or its trigger never fired."""
 
     KIND = EventKind.FAULT_FAILED
     reason: str = ""
@@ -165,8 +165,8 @@ class NodeStarted(EventDetail):
 
 
 class NodeDied(EventDetail):
-    """A node ended by itself: neither the harness nor a fault ended it. `status`: as in `NodeEnded`. `log`: end of its
-    output."""
+    """A node ended by itself: neither the harness nor a fault ended it. `status`: as in `NodeEnded`. `log`: last
+    lines of its log and of its output."""
 
     KIND = EventKind.NODE_DIED
     pid: int | None = None
@@ -175,7 +175,7 @@ class NodeDied(EventDetail):
 
 
 class ProxyDied(EventDetail):
-    """A link proxy ended without a request and was replaced. `why`: name, exit status, last output."""
+    """The request proxy of the links ended by itself and was replaced, or could not be started again (`why`)."""
 
     KIND = EventKind.PROXY_DIED
     why: str = ""
@@ -231,7 +231,8 @@ class ClientDied(EventDetail):
 
 
 class ClientReset(EventDetail):
-    """A reader's position was reset, or a producer was replaced after a fatal error. `reason`: the library's message.
+    """A reader's position was reset, or a producer ended by a fatal error and may be replaced. `reason`: the library's
+    message.
 
     The other fields are set only for a reader. Its `position` was outside the log (offsets `start` to `end`), and it
     continues at offset `goes_on`. `assignment`: number of its assignment then.
@@ -323,7 +324,7 @@ class Event(Document):
 
 class Timeline:
     """Appends a run's events to the file `path`, safe to use from several threads. `clock` gives their times.
-    `on_event` is called with each written event."""
+    `on_event` is called with each written event, on the thread that added it."""
 
     def __init__(self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

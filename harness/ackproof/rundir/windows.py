@@ -70,11 +70,11 @@ class WindowFile(Document):
     """`window.json`: result of the audit of one window of a soak. Times are ns since the run's start.
 
     `last`: it is the last window. `audited_ns`: time at which its audit ended; -1: not recorded. `counts`: findings by
-    class. `live`: new reads of live readers. `followed`: records that were read back. `open`: acknowledged attempts
-    that the next window decides: their offsets were not read yet, or are unknown. `late`: live reads of offsets of
-    earlier windows, which the audit at the end covers. `found_late`: (producer, seq) of records that an earlier window
-    called lost and that exist after all. `pinned`: by producer, the numbers of its ledger parts that have open attempts
-    or lost records, and so must be kept. `left`, `reasons`: as in `WindowTask`.
+    class, without zeros. `live`: new reads of live readers. `followed`: records that were read back. `open`:
+    acknowledged attempts that the next window decides: their offsets were not read yet, or are unknown. `late`: live
+    reads of offsets of earlier windows, which the audit at the end covers. `found_late`: (producer, seq) of records
+    that an earlier window called lost and that exist after all. `pinned`: by producer, the numbers of its ledger parts
+    that have open attempts or lost records, and so must be kept. `left`, `reasons`: as in `WindowTask`.
     """
 
     format: Literal[1] = 1

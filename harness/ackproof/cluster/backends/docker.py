@@ -115,7 +115,7 @@ class DockerCluster(OwnCluster):
 
     def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> Lease:
         """Make the cluster's network, and return the lease of a block of addresses that no other harness or leftover
-        network uses."""
+        network uses. Raises `BadInput` if the networks of 8 leased blocks (`_SUBNET_TRIES`) cannot be made."""
         leases: list[Lease] = []
 
         def prefixes() -> Iterator[str]:

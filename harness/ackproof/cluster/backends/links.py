@@ -122,8 +122,8 @@ def wire(
 def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
 ) -> RequestWiring:
-    """Return the wiring of the request proxy: a route for every link whose requests a fault can change. `pid` returns
-    the process id of a node; None while it has no process."""
+    """Return the wiring of the request proxy: a route for every link whose requests a fault can change. Parameters: as
+    of `wire`."""
     proxy = RequestProxy(layout.addresses.requests, folder=nodes_dir.parent / "links", tag=tag)
     broken = frozenset(_named_links(layout, needs))
     ways = {

@@ -51,8 +51,8 @@ class ProcessCluster(OwnCluster):
         )
 
     def _command(self, node: ProcessNode) -> list[str]:
-        """Return the command line that starts the node's JVM. Its paths are relative to the node's folder, in which the
-        JVM runs."""
+        """Return the command line that starts the node's JVM. Paths of the node's own files are relative to its folder,
+        in which the JVM runs."""
         installed = self._installed_on(node)
         files = node.files
         flags = [

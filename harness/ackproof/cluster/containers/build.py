@@ -1,8 +1,8 @@
 """Builds an image of Kafka without an image registry: from Debian packages, Kafka's jars, and a class-data archive.
 
 The image keeps the conventions of apache/kafka (listed in `recipe/run`), so either image can be used. The base (Debian
-with Java) is made once per release for all versions of Kafka. A killed build leaves containers and a network with a
-run's labels, which `ackproof clean` finds.
+with Java) is made once per release of Debian, for all versions of Kafka. A killed build leaves containers and a network
+with a run's labels, which `ackproof clean` finds.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _TOLD_WITHIN_S: Final = 10.0
 """Time-out in seconds for the engine to report the exit status of an ended process. Usually it takes milliseconds."""
 _FREEZES: Final = 10
 _UNFROZEN: Final = "unable to freeze"
-"""Error of runc after a thousand looks at a control group that is not frozen yet (cgroups/fs/freezer.go)."""
+"""Part of runc's error message: after a thousand looks the control group was not frozen (cgroups/fs/freezer.go)."""
 _ENDED_BY: Final = {
     128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 }

@@ -74,7 +74,8 @@ class Engine:
 
     @property
     def user(self) -> str:
-        """`uid:gid` of the harness, under which nodes run in containers, so that the harness owns their files."""
+        """`uid:gid` under which nodes run in containers, so that the harness owns their files. It is the harness's own,
+        or `0:0` on a rootless engine, which maps root to the harness's user."""
         return "0:0" if self.rootless else f"{os.getuid()}:{os.getgid()}"
 
     def close(self) -> None:

@@ -61,8 +61,8 @@ def find_image(engine: Engine, reference: str) -> KafkaImage | None:
 
 
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:
-    """Return the image for this version: an image made by ackproof, else the official one, pulled if a registry
-    answers. Raises `BadInput` with the remedy if there is none, `EngineFailed` if the engine refuses or does not
+    """Return the image for this version: an image made by ackproof, else the official one, which is pulled if the
+    engine lacks it. Raises `BadInput` with the remedy if it cannot be pulled, `EngineFailed` if the engine does not
     answer."""
     if (own := find_image(engine, f"{OWN}:{version}")) is not None:
         return own

@@ -1,9 +1,9 @@
 """File systems for nodes: an ext4 in a file of the node's folder, mounted through a loop device.
 
-Such a disk can be full, fail with I/O errors, or lose power: the file system is shut down without a flush of its
-journal (`EXT4_IOC_SHUTDOWN`), so that the next mount has only what was fsynced. Only root can mount. A mount and its
-loop device are found again from the node's folder (`node_disk.orphans`), where their owner is written before they are
-made.
+Such a disk can be full, fail with I/O errors, or lose power. For a loss of power, the file system is shut down without
+a flush of its journal (`EXT4_IOC_SHUTDOWN`), so that the next mount has only what was fsynced. Only root can mount. A
+mount and its loop device are found again from the node's folder (`node_disk.orphans`), where their owner is written
+before they are made.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class FileSystem:
         return os.path.ismount(self.at)
 
     def unmount(self) -> None:
-        """Unmount the file system; wait at most `_UNMOUNT_WITHIN_S` until no process uses it."""
+        """Unmount the file system; wait at most `_UNMOUNT_WITHIN_S` until no process uses it. Does nothing if it is not
+        mounted."""
         thaw(self.at)
         said = ""
 

@@ -29,7 +29,8 @@ _COMPRESSION, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 class Batch(NamedTuple):
     """The header of a record batch (DefaultRecordBatch). `position`, `size`: start and length in the segment file, in
-    bytes. `first`, `last`: offsets of its first and last record. Producer fields are -1 without idempotence."""
+    bytes. `first`, `last`: offsets of its first and last record when it was appended. Producer fields are -1 without
+    idempotence."""
 
     position: int
     size: int
@@ -46,7 +47,7 @@ class Batch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     records: int
-    """Number of records in the header; after compaction fewer than `last - first + 1`."""
+    """Number of records in the header; after compaction it can be below `last - first + 1`."""
 
     @property
     def end(self) -> int:

@@ -1,12 +1,12 @@
 """ZooKeeper's transaction logs, decoded: every change of Kafka's znodes in order, as records of `metadata.jsonl`.
 
-With ZooKeeper this is what the controllers' metadata log is with KRaft: the state znodes of partitions (leader,
-epochs, ISR; the version is the partition epoch), the brokers' ephemeral znodes (a broker with one counts as registered
-and unfenced, without one as fenced), assignments and settings. Offsets are zxids; a broker's epoch is the zxid that
-made its znode, as Kafka has it.
+With ZooKeeper this is what the controllers' metadata log is with KRaft. The decoder knows assignments, settings, the
+state znodes of partitions, and the brokers' ephemeral znodes. A state znode has leader, epochs and ISR; its version is
+the partition epoch. A broker with a znode counts as registered and unfenced, one without as fenced. Offsets are zxids;
+a broker's epoch is the zxid that made its znode, as Kafka has it.
 
 Source: org.apache.zookeeper.server.persistence.FileTxnLog and zookeeper.jute (ZooKeeper 3.8). A log file begins with
-magic, version and database id; each entry is a checksum, a length, a header (session, cxid, zxid, time, type), the
+magic, version and database id. Each entry is a checksum, a length, a header (session, cxid, zxid, time, type), the
 transaction, and the byte `B`. The rest of a file is preallocated zeros.
 """
 

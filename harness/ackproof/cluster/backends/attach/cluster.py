@@ -87,8 +87,8 @@ class AttachedNode:
         return NodeState.RUNNING
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout` if that takes too
-        long."""
+        """Wait until the broker answers and lists itself in its metadata. Raises `WaitTimeout` after `timeout_s`
+        seconds."""
 
         def ready() -> bool:
             with contextlib.suppress(WireError):
@@ -294,8 +294,8 @@ def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool)
     settings.
 
     `metadata`: a Metadata response; `links`: a connection to each broker; `zookeeper`: True in ZooKeeper mode, which
-    has no quorum to describe. The entry `not told` lists the requests that were refused or not answered, if there are
-    any.
+    has no quorum to describe. Where brokers differ, the text has each value with its brokers. The entry `not told`
+    lists the requests that were refused or not answered, if there are any.
     """
     told: dict[str, dict[int, str]] = {}
     refused: dict[str, None] = {}

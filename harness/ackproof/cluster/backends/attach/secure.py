@@ -1,8 +1,8 @@
 """Connections to brokers with TLS or SASL, from the settings of librdkafka.
 
-The harness itself sends requests to brokers (leaders, ISRs, log ends), so it understands the usual security settings of
-librdkafka: TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, SASL/OAUTHBEARER by client credentials. Others are
-refused by name. No secret is ever written to disk or shown.
+The harness itself sends requests to brokers (leaders, ISRs, log ends), so it must understand these settings. It knows
+TLS with PEM in files or inline, SASL/PLAIN, SASL/SCRAM, and SASL/OAUTHBEARER by client credentials. Others are refused
+by name. No secret is ever written to disk or shown.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def why_refused(name: str) -> str:
 
 def _check_login(settings: Mapping[str, str]) -> None:
     """Raise `BadInput` for an unsupported security protocol, and with SASL for an unsupported mechanism or a missing
-    setting (user name and password; with OAUTHBEARER method oidc, token endpoint and client). The message names the
-    setting, and shows no secret."""
+    setting. Needed are user name and password; with OAUTHBEARER method oidc, token endpoint and client. The message
+    names the setting, and shows no secret."""
     if "sasl" not in _protocol(settings):
         return
     needed: tuple[str, ...] = ("sasl.username", "sasl.password")
