@@ -235,7 +235,15 @@ def explore(
     if saved is not None and saved.exists():
         try:
             search = load(asked.model, saved, whose)
-        except (ValueError, KeyError, EOFError, OSError, UnpicklingError) as error:
+        except (
+            ValueError,
+            KeyError,
+            EOFError,
+            OSError,
+            UnpicklingError,
+            ImportError,
+            AttributeError,
+        ) as error:
             raise BadInput(f"{saved}: not a search of this scope: {error}") from error
     progress = search.run(max_seconds=max_seconds, max_bytes=max_bytes, watch=watch)
     if saved is not None and not search.exhausted and not search.satisfied:

@@ -120,6 +120,11 @@ def describe(case: Case) -> list[str]:
             f"  group {name}: {group.members} × {group.client}, {group.protocol} ({group.resolved_assignor}), from "
             f"{', '.join(experiment.input_of(name))}{output}, commit: {group.commit}{metadata}"
         )
+    for name, share_group in experiment.workload.share_groups.items():
+        lines.append(
+            f"  share group {name}: {share_group.members} × {share_group.client}, from "
+            f"{', '.join(experiment.input_of(name))}"
+        )
     for fault in case.faults:
         lines += [f"  fault {describe_fault(case, fault)}", *(f"    {line}" for line in fault.course)]
     lines += [] if case.faults else ["  no faults"]

@@ -58,6 +58,13 @@ def test_a_file_with_a_share_group(
     assert why in told
 
 
+def test_a_share_group_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shares.yaml"
+    file.write_text(TEXT.format(kafka="4.4.0", fields="members: 3", more=""), encoding="utf-8")
+    assert main_code(["plan", str(file)]) == 0
+    assert "  share group jobs: 3 × java, from orders\n" in capsys.readouterr().out
+
+
 def test_a_fetch_ends_before_the_lock_does() -> None:
     """A record's lock begins while its fetch is in progress. The ledger derives the earliest time from the time-out of
     requests, which must be shorter than the lock."""

@@ -269,8 +269,8 @@ class ProducerProcess:
             self._serve(_IDLE_S)
 
     def _await_brokers(self) -> None:
-        """Wait, with acks=0, until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S` s. Write
-        the number of unread bytes, if any, as event `unread`. Does nothing after a fatal error."""
+        """Wait, with acks=0, until the brokers have read all that was sent, or read nothing for `_STANDSTILL_S` s.
+        Write the number of unread bytes, if any, as event `unread`. Does nothing after a fatal error."""
         if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()
