@@ -49,9 +49,8 @@ def asset(folder: str, names: Sequence[str]) -> str:
 
 
 def policy(style: str, script: str = "") -> str:
-    """Return a Content-Security-Policy that forbids all fetching and allows only this style and this script,
-    by hash. '' allows none.
-    """
+    """Return a Content-Security-Policy that forbids all fetching. It allows only this style and this script, by hash
+    ('' allows none), and images in `data:` addresses."""
     scripts, styles = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
         if text

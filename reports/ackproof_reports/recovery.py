@@ -38,6 +38,7 @@ PHASES: Final = tuple(
     for one in VOCABULARY.values()
     if one.name == "time_to" and one.required == (Argument.FAULT,) and one.needs is not Witness.METRICS
 )
+"""The recovery times of the report: quantities `time_to(…)` that need only the number of a fault, and no metrics."""
 
 
 @dataclass(frozen=True)
