@@ -156,7 +156,7 @@ def _comparisons(groups: Sequence[Group | None]) -> int:
 
 
 def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
-    """Return True if all values of both batches are known, and at least one is above 0."""
+    """Return True if both batches have values, all of them are known, and at least one is above 0."""
     every = (*values, *first)
     return (
         bool(values and first) and all(one.is_known for one in every) and max(one.high for one in every) > 0

@@ -317,8 +317,7 @@ class _Place:
 
 def _reached(live: Rows, given: NewRows, readers: frozenset[int]) -> int:
     """Return the offset up to which all live readers have read the partition, at least `given.start` and at most
-    `given.end`. `live`: their reads. `readers`: their numbers.
-    """
+    `given.end`; without readers `given.end`. `live`: their reads. `readers`: their numbers."""
     offset, reader = live.ints("offset"), live.ints("reader")
     come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
     return max(given.start, min([given.end, *come]))
