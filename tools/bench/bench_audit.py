@@ -150,7 +150,8 @@ def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
 
 
 def check(counts: dict[str, int], planted: audit_ledger.Planted) -> None:
-    """Exit with a message unless the audit counted exactly what was planted."""
+    """Exit with a message if a count of the audit is not what was planted. A class that `counts` lacks is not
+    compared."""
     expected = {
         "lost": planted.lost + planted.corrupted,  # a broken copy is no present one
         "duplicate": planted.duplicate,

@@ -7,8 +7,9 @@ once in each way (`tests/cluster/lies/lying_producer.py`). Every five seconds th
 process, and of each process of the run that is no node, is recorded. At the end the tool prints, for each, its memory
 ``--settled`` seconds after the begin of the load and at its end, and the slope (least squares) in MiB per hour.
 
-Exit code 1 if a lie was found later or not at all, something else was found, or all processes together grow by more
-than ``--most`` MiB per hour."""
+Exit code 1 if a lie was found later or not at all, or something else was found. Also if the processes that lived
+throughout grow together by more than ``--most`` MiB per hour. Also if `ackproof` did not exit with 1 (without lies:
+0)."""
 
 from __future__ import annotations
 
