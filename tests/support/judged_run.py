@@ -1,4 +1,4 @@
-"""Run directories made by hand, that say PASS unless told otherwise."""
+"""Run directories made by hand, for tests of the judge. Unless a test changes them, the verdict is PASS."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Replayed:
 
 
 class Predicted:
-    """Prediction made by hand. `file`: answer to every search. `bounds`: limit of states of each search so far."""
+    """Prediction made by hand. `file`: content of the run's `prediction.json`, to which `make_run` adds the settings of
+    the case."""
 
     def __init__(self) -> None:
         self.file = PredictionFile(not_predicted=("none in this test",))
@@ -142,7 +143,7 @@ KILLED_LATE = {
     "audit": {"complete": False},
     "events": (*HEALTHY[:4], (EventKind.CLIENT_ENDED, None, 8.0), (EventKind.END, None, 9.0)),
 }
-"""A producer that was asked to end and did not."""
+"""Arguments of `make_run` for a run whose producer was asked to end, did not, and was killed."""
 WHOLE = FinalReadFile(
     complete=True,
     partitions=(

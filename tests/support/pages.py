@@ -157,7 +157,7 @@ class Page:
                 yield f"{self.path.name}:{block.line}: {error}"
 
     def broken_json(self) -> Iterator[str]:
-        """Yield each block of JSON that does not parse."""
+        """Yield `PAGE:LINE: ERROR` for each JSON block that does not parse."""
         for block in self.of("json"):
             try:
                 json.loads(block.text)

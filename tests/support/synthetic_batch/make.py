@@ -1,6 +1,5 @@
-"""Makes synthetic batch folders for tests of the reports: the files of a real batch, with plausible numbers.
-
-To look at a report: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
+"""Makes synthetic batch folders for tests of the reports: the files of a real batch, with plausible numbers. `python -m
+synthetic_batch FOLDER` (`__main__.py`) makes one with its reports."""
 
 from __future__ import annotations
 
