@@ -103,10 +103,11 @@ class ProducedTwice(Exception):
 
 @dataclass
 class Audit:
-    """Result of the plain audit. `both_acked`: (producer, seq) of reordered records, both acknowledged.
+    """Result of the plain audit. `both_acked`: (producer, seq) of reordered records that were acknowledged, as was a
+    later record that stands before them.
 
-    `unledgered`: reads of producers without END. `final_read`: spots where the final read went back or lacks a record.
-    """
+    `unledgered`: reads of producers without END. `final_read`: spots where the final read went back or lacks a
+    record."""
 
     findings: Counter = field(default_factory=Counter)
     both_acked: set = field(default_factory=set)
