@@ -30,7 +30,7 @@ class Axis:
 
     def pair(self, value: str) -> str:
         """Return a value with the name of its setting, such as `acks=1`; for settings that vary together, only the
-        group's name."""
+        group's name, but `cell=` before `ABSENT`."""
         return value if self.path == CELL and value != ABSENT else f"{self.name}={value}"
 
 

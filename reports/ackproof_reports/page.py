@@ -70,8 +70,8 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 
 def render(template: str, styles: Sequence[str], scripts: Sequence[str] = (), **values: object) -> str:
-    """Return a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed. `values`:
-    variables of the template; a missing variable raises `jinja2.UndefinedError`."""
+    """Return a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed, as tuples
+    (`asset`). `values`: variables of the template; a missing variable raises `jinja2.UndefinedError`."""
     style, script = asset("css", styles), asset("js", scripts) if scripts else ""
     return (
         _environment()
