@@ -52,8 +52,8 @@ class Run:
 
 
 def measured(command: list[str]) -> Run:
-    """Run a command, and measure it with all processes that it starts. `counts` of the result is the command's last
-    line of output, as JSON. Exit with the output if the command fails."""
+    """Run a command, and measure it with all processes that it starts, by samples every 0.1 s. `counts` of the result
+    is the command's last line of output, as JSON. Exit with the output if the command fails."""
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, text=True)

@@ -88,8 +88,9 @@ class Weigher:
 
 
 def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> float:
-    """Print memory and slope of each role. Return the slope of all roles that lived throughout together, in MiB per
-    hour. `settled_s`, `until_s`: seconds of the load to which the samples are limited."""
+    """Print memory and slope of each role that has at least `FEWEST` samples. Return the slope of all roles that lived
+    throughout together, in MiB per hour; 0 with fewer samples. `settled_s`, `until_s`: seconds of the load to which the
+    samples are limited."""
     of_load = [look for look in looks if settled_s <= look["s"] <= until_s]
     by_role: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in of_load:

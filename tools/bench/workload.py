@@ -147,7 +147,7 @@ class Bench:
         return Cost(records / took, spent / records * 1e6)
 
     def load(self) -> None:
-        """Fill the topic with `READ` records."""
+        """Add records until the topic has at least `READ`."""
         producer = Producer(producer_config(ProducerSpec(acks="1"), self.bootstrap, "load"))
         missing = READ - sum(ends_of(self.bootstrap).values())
         encode = BulkEncoder(RUN, 1, PLACES, 0, VALUE)
