@@ -124,8 +124,8 @@ def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[
 
 
 def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
-    """Return True if a value occurs in a larger share of the repeats in one batch than in another, also if only some
-    batches have values. `sides`: the values of the repeats, by batch."""
+    """Return True if a value occurs in a larger share of the repeats in one batch than in another. A batch without
+    values differs from one that has some. `sides`: the values of the repeats, by batch."""
     shares = [{one: Fraction(number, len(side)) for one, number in Counter(side).items()} for side in sides]
     return any(one != shares[0] for one in shares)
 
