@@ -98,7 +98,7 @@ def in_sync(topic: str, partition: int) -> Sample:
 
 def _tell(timeline: Timeline, case: Case, events: Iterable[Happening]) -> None:
     """Write these events to the timeline, with all phases, and with the starts and ends of nodes that the case's faults
-    cause. An event without a second comes 0.1 s after the one before it; the first comes at 1 s."""
+    cause. An event without a second comes at 1 s, plus 0.1 s for each event before it in `events`."""
     kinds = {fault.number: fault for fault in case.faults}
     for phase in ("start", "load"):
         timeline.add(PhaseBegan(phase=phase), t_ns=0)

@@ -112,7 +112,8 @@ class Page:
     # -- what can be wrong -------------------------------------------------------------------------------------
 
     def broken_links(self) -> Iterator[str]:
-        """Yield each link to a file or heading that does not exist."""
+        """Yield each link to a file or heading that does not exist. Links with a scheme, such as `https:`, are not
+        checked."""
         for link in self.links():
             where, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", where):
