@@ -129,7 +129,8 @@ def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[s
 
 
 def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
-    """Run the audit passes over groups and over a plain ledger in turn, each in one process, and print their costs."""
+    """Run the audit passes over groups and over a plain ledger in turn, each in one process, and print their costs.
+    Exit with a message if an audit does not count what was planted."""
     rows = deliveries * 11 // 10
     plain, planted = audit_ledger.written(root, round(rows / audit_ledger.ROWS), "own")
     groups = [audit_ledger.written_groups(root, deliveries, commit) for commit in ("after", "transaction")]
