@@ -149,8 +149,9 @@ def audit(
     keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     stamps: Mapping[tuple[str, int], Stamps] = MappingProxyType({}),
 ) -> Audit:
-    """Audit a ledger. `read_committed`: whether a final reader used read_committed. `keys`, by producer: the number
-    of its keys, and that every Nth record of a key is a tombstone (0: none is)."""
+    """Audit a ledger. Raises `ProducedTwice` if two produced rows have one identity. `open_producers`: producers
+    without END. `read_committed`: whether a final reader used read_committed. `keys`, by producer: the number of its
+    keys, and that every Nth record of a key is a tombstone (0: none is). `stamps`: by (topic, partition)."""
     produced, reads = list(produced), list(reads)
     found = Audit()
     told = {(row.producer, row.txn): row for row in transactions}
