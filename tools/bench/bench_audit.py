@@ -3,10 +3,10 @@
     python tools/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
     python tools/bench/bench_audit.py --groups [--records 10000000] [--rounds 3] [--keep DIR]
 
-Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many live
-ones; several files per client), and checks that the audit counts what was planted. Prints wall time, CPU time and peak
-memory of each contender, summed over all its processes, session start included. Contenders and layouts take turns, so
-that other load on the machine (printed) affects all alike. The medians of the rounds are compared.
+Makes a ledger of 8 producers, 12 partitions and 3 live readers, several files per client. It has as many final rows as
+produced ones, and 1.2 times as many live ones. Checks that the audit counts what was planted. Prints wall time, CPU
+time and peak memory of each contender, summed over all its processes, session start included. Contenders and layouts
+take turns, so that other load on the machine (printed) affects all alike. The medians of the rounds are compared.
 
 `--groups`: compares the audit of a consumer group with the audit of a plain ledger of as many rows. The group has
 `--records` deliveries and a commit for every ten of them. It is measured for a group that commits after processing, and
