@@ -64,7 +64,8 @@ class Forgetting:
         The audit at the end checks such reads, and needs all records for that.
 
         Each deletion is noted in the timeline. One that a broker refuses or does not answer is noted, and tried again
-        with the next window. Raises OSError for a file that cannot be written."""
+        with the next window. Raises OSError for a file that cannot be written, ArrowException for a damaged part of a
+        ledger."""
         if self._kept and self._kept[-1][0].late:
             return  # live reads of unknown earlier windows: stop for good
         while len(self._kept) > self._keep and all(_is_clean(file) for file, _ in self._kept[:2]):
