@@ -82,7 +82,8 @@ def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
 
 
 def _require_entry_points() -> None:
-    """Refuse to run with outdated entry points: without them the core would judge without the model."""
+    """Raise `pytest.UsageError` if entry points of pyproject.toml are not installed: without them the core would judge
+    without the model."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]

@@ -67,7 +67,8 @@ _LIST: Final = re.compile(r"\[([^\[\]{}]*)\]")
 
 
 def main(versions: list[str]) -> int:
-    """Write lock and row of each version. Exit code 0, or 254 if one could not be fetched or does not run."""
+    """Write lock and row of each version. Exit code 0, or 254 if one could not be fetched or does not run; the versions
+    after it are not tried."""
     for version in versions:
         try:
             made = make_lock(version)

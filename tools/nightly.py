@@ -8,9 +8,9 @@
     python tools/nightly.py --collect FOLDER                one page from the results of several shards
     python tools/nightly.py --collect FOLDER --history OLD  and a trend over all nights in OLD
 
-Every job is one `ackproof run` with a time limit; afterwards `ackproof clean` must find nothing. Writes `result.json`
-and `summary.md` into `--out`; in a workflow also $GITHUB_STEP_SUMMARY, and annotations. Exit code 0: no problem; 1: a
-problem; 254: wrong usage or a broken experiment file."""
+Every job is one `ackproof run`, or for slow tests a Python module, with a time limit; afterwards `ackproof clean` must
+find nothing. Writes `result.json` and `summary.md` into `--out`; in a workflow also $GITHUB_STEP_SUMMARY, and
+annotations. Exit code 0: no problem; 1: a problem; 254: wrong usage or a broken experiment file."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ class Clause:
 
 @dataclass(frozen=True)
 class Headline:
-    """Answer of one experiment as a sentence: one clause for each group of settings."""
+    """Answer of one experiment as a sentence: clauses about groups of settings, then about expectations over repeats
+    that did not pass."""
 
     experiment: str
     clauses: tuple[Clause, ...]
@@ -60,7 +61,8 @@ class Headline:
 
 
 def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
-    """Return the cases of a batch by the name of their experiment, in the order of the batch."""
+    """Return the cases of a batch by the name of their experiment, in the order of the batch. A case that names none
+    gets the only name that is known, else that of the batch."""
     groups: dict[str, list[CaseView]] = {}
     known = {case.case.experiment for case in batch.cases if case.case}
     only = next(iter(known)) if len(known) == 1 else batch.name

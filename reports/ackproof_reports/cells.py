@@ -30,7 +30,7 @@ class Axis:
 
     def pair(self, value: str) -> str:
         """Return a value with the name of its setting, such as `acks=1`; for settings that vary together, only the
-        group's name."""
+        group's name, but `cell=` before `ABSENT`."""
         return value if self.path == CELL and value != ABSENT else f"{self.name}={value}"
 
 
@@ -66,7 +66,7 @@ class Grid:
     """One table of a matrix: `cells` row by row. A cell is None if no case has its settings.
 
     `rows`, `columns`: axes of the table; None: it has a single row or column. `fixed`: (name, value) of each further
-    axis; a matrix has one table for each combination of their values."""
+    axis. A matrix has one table for each combination of their values that a case has."""
 
     rows: Axis | None
     columns: Axis | None
@@ -84,7 +84,8 @@ class Matrix:
 
 
 def matrix_of(cases: Sequence[CaseView]) -> Matrix:
-    """Return the matrix of one experiment's cases. The two axes with the most values become rows and columns."""
+    """Return the matrix of one experiment's cases. Of the axes with several values, the two with most become rows and
+    columns; if none has several, those with one value do."""
     told = _settings(cases)
     paths = list(dict.fromkeys(path for settings in told for path in settings))
     names = setting_names(paths)

@@ -47,8 +47,8 @@ class _RunShown:
 
 
 def render_claims(folder: Path) -> None:
-    """Read `claims.json` in a folder, and write the page `claims.html` there. Raises `BadInput` if the file is
-    missing or unreadable."""
+    """Read `claims.json` in a folder, and write the page `claims.html` there. Raises `BadInput` if the file is missing
+    or unreadable, OSError if the timeline of a run cannot be read or the page cannot be written."""
     file = ClaimsFile.load(folder / "claims.json")
     count = Counter(judged.verdict for judged in file.claims)
     page = render(

@@ -39,9 +39,8 @@ def safe_json(value: JsonValue) -> str:
 
 @cache
 def asset(folder: str, names: Sequence[str]) -> str:
-    """Return the named files of a folder (`css` or `js`) as one text; scripts are wrapped in a strict-mode
-    function.
-    """
+    """Return the named files of a folder (`css` or `js`) as one text; scripts are wrapped in a strict-mode function.
+    The text is cached by its arguments, so `names` must be a tuple, not a list."""
     text = "\n".join((TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names)
     if folder == "js":
         text = '(() => {\n"use strict";\n' + text + "\n})();"
@@ -49,9 +48,8 @@ def asset(folder: str, names: Sequence[str]) -> str:
 
 
 def policy(style: str, script: str = "") -> str:
-    """Return a Content-Security-Policy that forbids all fetching and allows only this style and this script,
-    by hash. '' allows none.
-    """
+    """Return a Content-Security-Policy that forbids all fetching. It allows only this style and this script, by hash
+    ('' allows none), and images in `data:` addresses."""
     scripts, styles = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
         if text

@@ -33,7 +33,8 @@ class Standing(StrEnum):
     UNKNOWN = "not recorded"
     """The run has no opinions of a judge, as runs of older versions, or the load of the machine was not observed."""
     NOTE = "see"
-    """A remark on which no opinion of the judge rests."""
+    """A remark that is no objection of the judge: a storm's fault that missed, or a machine that may have been too
+    busy."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from ackproof_reports.wording import ABSENT, plural, scalar, short_setting
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """Result of one bound in one case. `count`: number of findings; None: not counted. `holds` None: undecided. `seen`:
-    the measured value in words, if the quantity is not a count."""
+    """Result of one bound in one case. `count`: number of findings; None: not counted, or the quantity is no count.
+    `holds` None: undecided. `seen`: the measured value in words, if the quantity is not a count."""
 
     case: CaseView
     count: int | None

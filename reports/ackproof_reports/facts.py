@@ -84,7 +84,7 @@ class CaseFacts:
 
 def gather(batch: BatchView) -> list[CaseFacts]:
     """Return the facts of every case of a batch, in order. The cases share the page's limits on the numbers of
-    findings, stories and time bins."""
+    findings, stories and time bins. Raises OSError if the samples of a case cannot be read."""
     low, high = BINS_OF_CASE
     max_bins = max(low, min(high, BINS_OF_BATCH // max(1, len(batch.cases))))
     room = ROWS_OF_BATCH

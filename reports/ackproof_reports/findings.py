@@ -49,8 +49,8 @@ def groups_of(table: pa.Table) -> list[Group]:
     partition, producer, offset (-1: unknown), seq. Raises ValueError if it has another class.
 
     Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A producer
-    counts its seq over all its partitions, so seqs of one partition have gaps: a gap up to four times the number of
-    partitions (at least 16) does not end a range."""
+    counts its seq over all its partitions, so seqs of one partition have gaps. Only a larger gap than four times the
+    number of partitions with such findings, and than 16, ends a range."""
     known = pc.greater_equal(table.column("offset"), 0)
     unknown = table.filter(pc.invert(known))
     gap = max(16, 4 * unknown.group_by(["topic", "partition"]).aggregate([]).num_rows)
@@ -301,9 +301,8 @@ def _count(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _quotas(counts: Mapping[str, int], max_rows: int, first: Sequence[str]) -> dict[str, int]:
-    """Return the number of findings of each class to embed in the page: `max_rows` in all, `first` classes
-    before the others.
-    """
+    """Return the number of findings of each class to embed in the page, `max_rows` in all. The classes of `first` come
+    before the others, and of these the gravest first. A class for which no room is left is missing."""
     quota: dict[str, int] = {}
     for name in dict.fromkeys([*(name for name in first if name in counts), *sorted(counts, key=gravity)]):
         quota[name] = min(counts[name], max_rows)

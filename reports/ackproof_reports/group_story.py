@@ -142,7 +142,7 @@ class GroupStories:
 
     `lines`: the run's timeline, sorted by fault, node and client. `whom`: the records, as (producer, seq). Deliveries
     and outputs are read by the constructor; members' lives, commits and membership events when a method needs them.
-    Raises `BadInput` if a file cannot be read."""
+    Raises `BadInput` if a file cannot be read; for a member's life, OSError or ArrowException (`MemberLife`)."""
 
     def __init__(self, run: CaseDir, lines: Lifelines, whom: Collection[Record]) -> None:
         self.run = run

@@ -98,8 +98,8 @@ class GroupPage:
 
     @property
     def behind(self) -> str:
-        """Input partitions that the group had not committed to their end, each with the number of missing offsets, as
-        text (`orders/0 by 12`); '' if it had committed all, or if its state at the end is unknown."""
+        """Input partitions that the group had not committed to their end, as text: `orders/0 by 12`, with the number of
+        missing offsets. '' if it had committed all, or if its state at the end is unknown."""
         if self.end is None:
             return ""
         return joined([f"{place} by {number(lag)}" for place, lag in self.end.lags.items() if lag > 0])

@@ -83,12 +83,11 @@ class LogBar:
 
 @dataclass(frozen=True)
 class ReplicaLane:
-    """The log of one replica, as bars. `role`: the epochs in which it led, in words. `told`: a sentence about what was
-    truncated in the log.
+    """The log of one replica, as bars. `role`: which of the epochs before and after the truncation it led, in words; ''
+    if neither. `told`: a sentence about what was truncated in the log.
 
     `before`: its last known extent before the truncation. `cut`: the truncated offsets; `lost`: truncated offsets with
-    lost records. `after`: its extent at the end of the run.
-    """
+    lost records. `after`: its extent at the end of the run."""
 
     node: int
     role: str
@@ -125,7 +124,8 @@ class _Seen:
 
 @dataclass
 class _Watched:
-    """A truncation, with the leader and the replicas' log end offsets in the samples before and after it."""
+    """A truncation, with the replicas' log end offsets in the samples before and after it. `leader`: leader of the
+    epoch whose records were truncated; -1 if no sample shows it."""
 
     cut: Truncation
     leader: int = -1

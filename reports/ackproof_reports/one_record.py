@@ -34,8 +34,8 @@ from ackproof_reports.wording import number, one_line
 
 BEFORE_NS: Final = 2_000_000_000
 AFTER_NS: Final = 15_000_000_000
-"""`BEFORE_NS`, `AFTER_NS`: events of the timeline are shown from this long before the first event of the record itself
-until this long after the last one, in ns. The final read of the record does not count as such an event."""
+"""`BEFORE_NS`, `AFTER_NS`: events of the timeline are shown from this many ns before the record's own first event until
+this many after its last. The final read of the record does not count as such an event."""
 MOST_EVENTS: Final = 40
 MOST_ROWS: Final = 200
 """Greatest number of ledger rows shown for one record; a damaged ledger may have any number."""

@@ -43,7 +43,8 @@ SCRIPTS: Final = (
 
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
-    """Return the report of a batch as one self-contained HTML page. Raises `BadInput` for a broken `pairs.json`."""
+    """Return the report of a batch as one self-contained HTML page. Raises `BadInput` for a broken `pairs.json`;
+    `BadInput`, OSError or ArrowException if the scrapes of a run's metrics cannot be read."""
     cases = case_pages(facts)
     not_judged = [text for fact in facts if fact.case.judged for text in fact.case.judged.not_judged]
     return render(
@@ -70,8 +71,8 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 
 def render(template: str, styles: Sequence[str], scripts: Sequence[str] = (), **values: object) -> str:
-    """Return a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed. `values`:
-    variables of the template; a missing variable raises `jinja2.UndefinedError`."""
+    """Return a template as one self-contained HTML page. `styles`, `scripts`: names of files to embed, as tuples
+    (`asset`). `values`: variables of the template; a missing variable raises `jinja2.UndefinedError`."""
     style, script = asset("css", styles), asset("js", scripts) if scripts else ""
     return (
         _environment()

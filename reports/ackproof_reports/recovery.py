@@ -38,6 +38,7 @@ PHASES: Final = tuple(
     for one in VOCABULARY.values()
     if one.name == "time_to" and one.required == (Argument.FAULT,) and one.needs is not Witness.METRICS
 )
+"""The recovery times of the report: quantities `time_to(…)` that need only the number of a fault, and no metrics."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ _MOST_EVENTS: Final = 40
 
 def tell_unrecovered(run: CaseDir, anomaly: str) -> Iterator[str]:
     """Yield lines of text about each finding of this liveness class in a run. Raises `BadInput` if the run has none, or
-    for an unreadable `recovery.json`."""
+    for an unreadable `recovery.json`; OSError if the timeline cannot be read."""
     file = RecoveryFile.load(run.recovery) if run.recovery.exists() else None
     found = file.of_class(anomaly) if file is not None else ()
     if file is None or not found:
@@ -227,7 +228,7 @@ class Alerts:
 
 def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
     """Return the alerts of a run, after at most `MAX_FAULTS` faults; None without evidence, a confirmed fault or
-    scraped metrics."""
+    scraped metrics. Raises `BadInput`, OSError or ArrowException if the scrapes cannot be read."""
     struck = struck_faults(fact.course.faults)
     if evidence is None or not struck or not evidence.run.metrics.exists():
         return None

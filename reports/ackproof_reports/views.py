@@ -265,8 +265,8 @@ def _maps(fact: CaseFacts) -> Iterator[LogMap]:
 
 
 def _columns(spans: Sequence[tuple[int, int]], start: int, last: int) -> tuple[tuple[float, float], ...]:
-    """Return spans of offsets (first, last) as (x, width) in per cent of a bar from offset `start` to `last`. Spans
-    closer than one column of the bar are merged."""
+    """Return spans of offsets (first, last) as (x, width) in per cent of a bar from offset `start` to `last`. Each is
+    at least two columns of the bar wide. Spans closer than one column are merged."""
     size = max(1, last - start)
     least = 100 / MAP_COLUMNS
     parts: list[tuple[float, float]] = []

@@ -1,4 +1,5 @@
-"""Formats numbers, times, settings and untrusted text in plain English, in the same way for all three reports."""
+"""Formats numbers, times, settings and untrusted text in the same way in `report.html`, `junit.xml`, `summary.md` and
+the other pages."""
 
 from __future__ import annotations
 

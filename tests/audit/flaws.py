@@ -372,7 +372,8 @@ def went_back(ledger, block, _):
 
 
 def plant_ledger(rows: int, each: int, *, seed: int, base: int = 0) -> Ledger:
-    """About so many rows in all, with `each` of every flaw (0: a clean one)."""
+    """Return a ledger of about `rows` rows in all, with `each` of every flaw (0: without flaws). `base`: first offset
+    of each partition."""
     ledger = Ledger(max(rows // 27, 3 * PARTITIONS), base=base)
     if not each:
         return ledger

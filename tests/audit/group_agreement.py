@@ -20,7 +20,8 @@ CUT = Limits(whole_rows=0, split_rows=500, slice_rows=250, range_rows=400, task_
 
 
 def audit_groups(folder: Path, limits: Limits | None = None):
-    """Return the audited file and how often each (class, topic, partition, producer, seq, offset) was found."""
+    """Audit a run with one group. Return the audited file, and how often each finding of a group class was found:
+    (class, topic, partition, producer, seq, offset). `limits` None: the usual ones."""
     prepare_audit([folder])
     (result,) = audited([folder], limits=limits)
     assert result.file is not None, result.reasons

@@ -103,10 +103,11 @@ class ProducedTwice(Exception):
 
 @dataclass
 class Audit:
-    """Result of the plain audit. `both_acked`: (producer, seq) of reordered records, both acknowledged.
+    """Result of the plain audit. `both_acked`: (producer, seq) of reordered records that were acknowledged, as was a
+    later record that stands before them.
 
-    `unledgered`: reads of producers without END. `final_read`: spots where the final read went back or lacks a record.
-    """
+    `unledgered`: reads of producers without END. `final_read`: spots where the final read went back or lacks a
+    record."""
 
     findings: Counter = field(default_factory=Counter)
     both_acked: set = field(default_factory=set)
@@ -148,8 +149,9 @@ def audit(
     keys: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     stamps: Mapping[tuple[str, int], Stamps] = MappingProxyType({}),
 ) -> Audit:
-    """Audit a ledger. `read_committed`: whether a final reader used read_committed. `keys`, by producer: the number
-    of its keys, and that every Nth record of a key is a tombstone (0: none is)."""
+    """Audit a ledger. Raises `ProducedTwice` if two produced rows have one identity. `open_producers`: producers
+    without END. `read_committed`: whether a final reader used read_committed. `keys`, by producer: the number of its
+    keys, and that every Nth record of a key is a tombstone (0: none is). `stamps`: by (topic, partition)."""
     produced, reads = list(produced), list(reads)
     found = Audit()
     told = {(row.producer, row.txn): row for row in transactions}

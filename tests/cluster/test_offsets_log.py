@@ -31,7 +31,8 @@ BATCH = 20
 
 
 class Members:
-    """Members of groups, one after the other; each reads batches of the topic `in` and commits on request."""
+    """Starts members of groups, which read batches of the topic `in` and commit on request, also in a transaction with
+    a record for `out`. All their commits are numbered in one sequence."""
 
     def __init__(self, cluster: ProcessCluster) -> None:
         self.bootstrap = cluster.bootstrap

@@ -1,4 +1,5 @@
-"""A relay socket between clients and the container engine, which can be made to fail."""
+"""A Unix socket that relays between the container engine and those who use it. A test can end the relay, as if the
+engine had died."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Soak:
     refuses: bool = False
 
     def window(self, number: int, pinned: Sequence[int] = (), **changes: Any) -> None:
-        """Add the audited window with this number, then delete what may be deleted. `pinned`: parts with attempts that
-        have no outcome yet. `changes`: fields of its `WindowFile`."""
+        """Add the audited window with this number, then delete what may be deleted. `pinned`: numbers of the parts that
+        a later audit still needs (`WindowFile.pinned`). `changes`: fields of its `WindowFile`."""
         part = self.part(number)
         part.parent.mkdir(parents=True, exist_ok=True)
         nothing = dict.fromkeys(PRODUCED.names, [0] * ROWS)

@@ -1,7 +1,7 @@
 """Tests of the ends of searches for lost and vanished records: no state after such an end breaks an invariant.
 
-All end states of a scope are searched on together, without ends. That finds more errors than a comparison of findings:
-if a planted error ends a search too soon, the same finding may be reached on another path of the same length."""
+All end states of a scope are searched on together, without ends. That finds more errors than a comparison of findings.
+If a planted error ends a search too soon, the same finding may be reached on another path of the same length."""
 
 from __future__ import annotations
 

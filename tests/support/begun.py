@@ -21,8 +21,9 @@ def await_run(
     *,
     logs: Callable[[], str] | None = None,
 ) -> T:
-    """Return what `look` returns, once that is true and while the process runs. Raises AssertionError with the
-    process's output if it has ended. `what`: the awaited state in words."""
+    """Wait until `look` returns something true while the process runs, and return that. Raises AssertionError with the
+    process's output if it ends before, `WaitTimeout` after `BEGINS_WITHIN_S`. `what`: the awaited state in words.
+    `logs`: returns log lines for the message of `WaitTimeout`."""
 
     def seen() -> T | None:
         found = look()

@@ -8,7 +8,8 @@ from ackproof_reference.explore.world import world
 
 
 class Explorer:
-    """Function that searches a scope to its end, or until the wanted classes are found."""
+    """Function that searches a scope to its end, until the wanted classes are found, or until `max_states` states were
+    visited."""
 
     def __call__(self, scope: Scope, *wanted: str, max_states: int = 400_000) -> Search:
         search = Search(world(scope), frozenset(wanted) or frozenset({"whatever there is"}))

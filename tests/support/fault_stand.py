@@ -53,7 +53,8 @@ def seen(**told: object) -> Sample:
 
 
 def make_batch(first: int, count: int = 5, records: bytes = b"r" * 40) -> bytes:
-    """Return a record batch as it is on disk."""
+    """Return a record batch of `count` records as it is on disk. `records`: filler in place of the records, which
+    cannot be decoded."""
     covered = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + records
     body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
     return struct.pack(">qi", first, len(body)) + body

@@ -52,7 +52,7 @@ class Table:
         }
 
     def find(self, **values: Any) -> np.ndarray:
-        """Return the indices of the healthy rows with these values."""
+        """Return the indices of the healthy rows with these values, without removed rows."""
         found = self.there.copy()
         for name, value in values.items():
             found &= self.columns[name] == value

@@ -1,4 +1,4 @@
-"""Run directories made by hand, that say PASS unless told otherwise."""
+"""Run directories made by hand, for tests of the judge. Unless a test changes them, the verdict is PASS."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Replayed:
 
 
 class Predicted:
-    """Prediction made by hand. `file`: answer to every search. `bounds`: limit of states of each search so far."""
+    """Prediction made by hand. `file`: content of the run's `prediction.json`, to which `make_run` adds the settings of
+    the case."""
 
     def __init__(self) -> None:
         self.file = PredictionFile(not_predicted=("none in this test",))
@@ -97,7 +98,7 @@ def in_sync(topic: str, partition: int) -> Sample:
 
 def _tell(timeline: Timeline, case: Case, events: Iterable[Happening]) -> None:
     """Write these events to the timeline, with all phases, and with the starts and ends of nodes that the case's faults
-    cause. An event without a second comes 0.1 s after the one before it; the first comes at 1 s."""
+    cause. An event without a second comes at 1 s, plus 0.1 s for each event before it in `events`."""
     kinds = {fault.number: fault for fault in case.faults}
     for phase in ("start", "load"):
         timeline.add(PhaseBegan(phase=phase), t_ns=0)
@@ -142,7 +143,7 @@ KILLED_LATE = {
     "audit": {"complete": False},
     "events": (*HEALTHY[:4], (EventKind.CLIENT_ENDED, None, 8.0), (EventKind.END, None, 9.0)),
 }
-"""A producer that was asked to end and did not."""
+"""Arguments of `make_run` for a run whose producer was asked to end, did not, and was killed."""
 WHOLE = FinalReadFile(
     complete=True,
     partitions=(

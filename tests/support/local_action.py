@@ -66,7 +66,8 @@ class LocalAction:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, **given: str) -> Job:
-        """Run the steps with these inputs (`fail_on` is the input fail-on); return the result."""
+        """Run the steps with these inputs (`fail_on` is the input fail-on); return the result. Raises ValueError if an
+        input is missing or does not exist."""
         action = document(self.path)
         contexts = {"runner.os": "Linux", "runner.arch": "X64", "github.action_path": str(self.path)}
         contexts |= {"github.token": "token", "github.event.pull_request.number": "", **self.github}
@@ -124,7 +125,7 @@ class LocalAction:
 
 def read_outputs(text: str) -> dict[str, str]:
     """Parse the file GITHUB_OUTPUT: `name=value`, or `name<<delimiter` and lines up to the delimiter. Of several values
-    of a name the last counts."""
+    of a name the last counts. Raises ValueError for other text."""
     if rest := _OUTPUT.sub("", text):
         raise ValueError(f"GITHUB_OUTPUT: neither name=value nor name<<delimiter: {rest}")
     return {name: plain or lines.removesuffix("\n") for name, plain, _, lines in _OUTPUT.findall(text)}

@@ -91,7 +91,7 @@ class MockKafka:
         assert self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1) == 0
 
     def fail(self, api_key: int, codes: Sequence[int]) -> None:
-        """Answer the next requests of this API, to any broker, with these error codes."""
+        """Answer the next requests of this API, to any broker, with these error codes, one each."""
         array = (ctypes.c_int * len(codes))(*codes)
         self._library.rd_kafka_mock_push_request_errors_array(self._cluster, api_key, len(codes), array)
 
@@ -114,7 +114,7 @@ class MockKafka:
             assert self._library.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds) == 0
 
     def new_epoch(self, topic: str, partition: int) -> None:
-        """Let the same leader lead again, in a later epoch."""
+        """Let broker 1 lead the partition in a later epoch, also if it leads already."""
         assert (
             self._library.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), partition, 1) == 0
         )

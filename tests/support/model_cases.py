@@ -28,7 +28,7 @@ def case_of(
     producers: str = "",
     tail: str = "",
 ) -> Case:
-    """Return the case of an experiment with one fault ('': without faults). `more`: a further line of the fault.
+    """Return the case of an experiment with one fault at 1 s ('': without faults). `more`: a further line of the fault.
     `tail`: text after it."""
     faults = (
         "".join([f"faults:\n  - {fault}\n    at: 1s\n", f"    {more}\n" if more else ""]) if fault else ""

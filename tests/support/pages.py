@@ -112,7 +112,8 @@ class Page:
     # -- what can be wrong -------------------------------------------------------------------------------------
 
     def broken_links(self) -> Iterator[str]:
-        """Yield each link to a file or heading that does not exist."""
+        """Yield each link to a file or heading that does not exist. Links with a scheme, such as `https:`, are not
+        checked."""
         for link in self.links():
             where, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", where):
@@ -157,7 +158,7 @@ class Page:
                 yield f"{self.path.name}:{block.line}: {error}"
 
     def broken_json(self) -> Iterator[str]:
-        """Yield each block of JSON that does not parse."""
+        """Yield `PAGE:LINE: ERROR` for each JSON block that does not parse."""
         for block in self.of("json"):
             try:
                 json.loads(block.text)

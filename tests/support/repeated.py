@@ -1,4 +1,4 @@
-"""Batches of simulated runs in a second or two; only the audit and the single verdicts are stand-ins."""
+"""Batches of simulated runs in a second or two; only the audit, the single verdicts and the reports are stand-ins."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def simulated(
     """Run a case in virtual time into `folder`, in about `batches` batches, and write its lost and displaced records as
     findings.
 
-    `without`: seqs of producer 0 that are removed from the final read."""
+    `seed`: None for that of the case. `without`: seqs of producer 0 that are removed from the final read."""
     coarse = with_linger(case, linger_for(case.experiment, batches))
     run = CaseDir(folder)
     simulation = run_in_model(coarse if seed is None else reseeded(coarse, seed), run, "")

@@ -97,8 +97,9 @@ def _process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watched(load: Load, until_s: int = 40, *, mends_s: int = 1000) -> tuple[list[Unrecovered], int]:
-    """Watch the clients second by second from the healing on. Return the stuck clients, and the seconds until nothing
-    was awaited any more. `mends_s`: second in which all clients make progress again."""
+    """Watch the clients second by second from the healing on, until nothing is awaited any more, at most until second
+    `until_s`. Return the stuck clients and that second (`until_s` if something is still awaited). `mends_s`: second
+    from which all clients make progress again."""
     watch = load.watch()
     watch.heal(0.0)
     for second in range(1, until_s):

@@ -30,7 +30,8 @@ FINAL_READER = 100
 
 @dataclass(frozen=True)
 class Planted:
-    """Numbers of planted anomalies, by class; the audit must count exactly these."""
+    """Numbers of planted anomalies, by class. The audit must count exactly these, and each corrupted record as lost
+    too."""
 
     lost: int
     duplicate: int

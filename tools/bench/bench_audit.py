@@ -3,10 +3,10 @@
     python tools/bench/bench_audit.py [--records 10000000] [--rounds 3] [--layout own,foreign,hot] [--keep DIR]
     python tools/bench/bench_audit.py --groups [--records 10000000] [--rounds 3] [--keep DIR]
 
-Makes a ledger of 8 producers, 12 partitions and 3 live readers (as many final rows as produced, 1.2 times as many live
-ones; several files per client), and checks that the audit counts what was planted. Prints wall time, CPU time and peak
-memory of each contender, summed over all its processes, session start included. Contenders and layouts take turns, so
-that other load on the machine (printed) affects all alike. The medians of the rounds are compared.
+Makes a ledger of 8 producers, 12 partitions and 3 live readers, several files per client. It has as many final rows as
+produced ones, and 1.2 times as many live ones. Checks that the audit counts what was planted. Prints wall time, CPU
+time and peak memory of each contender, summed over all its processes, session start included. Contenders and layouts
+take turns, so that other load on the machine (printed) affects all alike. The medians of the rounds are compared.
 
 `--groups`: compares the audit of a consumer group with the audit of a plain ledger of as many rows. The group has
 `--records` deliveries and a commit for every ten of them. It is measured for a group that commits after processing, and
@@ -52,8 +52,8 @@ class Run:
 
 
 def measured(command: list[str]) -> Run:
-    """Run a command, and measure it with all processes that it starts. `counts` of the result is the command's last
-    line of output, as JSON. Exit with the output if the command fails."""
+    """Run a command, and measure it with all processes that it starts, by samples every 0.1 s. `counts` of the result
+    is the command's last line of output, as JSON. Exit with the output if the command fails."""
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, text=True)
@@ -129,7 +129,8 @@ def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[s
 
 
 def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
-    """Run the audit passes over groups and over a plain ledger in turn, each in one process, and print their costs."""
+    """Run the audit passes over groups and over a plain ledger in turn, each in one process, and print their costs.
+    Exit with a message if an audit does not count what was planted."""
     rows = deliveries * 11 // 10
     plain, planted = audit_ledger.written(root, round(rows / audit_ledger.ROWS), "own")
     groups = [audit_ledger.written_groups(root, deliveries, commit) for commit in ("after", "transaction")]
@@ -150,7 +151,8 @@ def compare_groups(root: Path, deliveries: int, rounds: int) -> None:
 
 
 def check(counts: dict[str, int], planted: audit_ledger.Planted) -> None:
-    """Exit with a message unless the audit counted exactly what was planted."""
+    """Exit with a message if a count of the audit is not what was planted. A class that `counts` lacks is not
+    compared."""
     expected = {
         "lost": planted.lost + planted.corrupted,  # a broken copy is no present one
         "duplicate": planted.duplicate,

@@ -4,7 +4,8 @@
 
 Makes a small run with eight producers, three live readers and a topic of twelve partitions. Replaces its ledger by the
 benchmark's (audit_ledger.py), and its logs by logs that have all of these records. Then the audit command and each rule
-take turns. Prints CPU and wall seconds of every rule and of the audit (medians of the rounds), and their ratio."""
+take turns. Prints medians of the rounds: CPU and wall seconds of every rule, wall seconds of the audit. Then the ratio
+of the wall times of all rules together and of the audit."""
 
 from __future__ import annotations
 

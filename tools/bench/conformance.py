@@ -2,8 +2,9 @@
 runs).
 
 Prints one line per run: replayed steps, forbidden steps, elections whose leader the reference names too, and lost
-records with their explanations. The exit code is 1 if a run has a forbidden step, another leader than the reference
-names, or a loss whose explanation is wrong."""
+records with their explanations. A run that cannot be read is named and not counted. The exit code is 1 if a run has a
+forbidden step, an unexplained loss, or another leader than the reference names. It is also 1 if a record is there that
+must be gone."""
 
 from __future__ import annotations
 

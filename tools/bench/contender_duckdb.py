@@ -1,7 +1,7 @@
 """The contender `duckdb` of the benchmarks: the same audit in DuckDB, tuned by hand.
 
-It uses two threads, reads each file once into narrow tables, packs an identity into one key of 8 bytes, and runs a
-window function only over rows that a cheaper test does not show to be in order."""
+It uses all cores that it may, reads each file once into narrow tables, and packs an identity into one key of 8 bytes. A
+window function runs only over rows that a cheaper test does not show to be in order."""
 
 from __future__ import annotations
 

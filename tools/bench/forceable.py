@@ -25,8 +25,8 @@ INCIDENTS = [name for name in Budget._fields if name not in ("clean_stops", "fai
 
 
 def scopes() -> Iterator[tuple[tuple[str, ...], Scope]]:
-    """Yield (switched-off protections, scope) for every pair of incidents. Scopes have two brokers, of which a
-    reassignment can remove one."""
+    """Yield (switched-off protections, scope) for every pair of incidents, with each protection switched off and with
+    none, for acks=1 and for acks=all. Scopes have two brokers, of which a reassignment can remove one."""
     for name in ("", *PROTECTIONS):
         taken = (name,) if name else ()
         for acks, insync in ((1, 1), (-1, 2)):

@@ -131,7 +131,8 @@ def groups_experiment(number: int) -> str:
 
 
 def findings(kind: str, case: BatchCase) -> dict[str, int]:
-    """Return the findings of a case by class; empty for the kinds in `DELETES`."""
+    """Return the findings of a case by class, without the counts named in `FIGURES`; empty for the kinds in
+    `DELETES`."""
     if kind in DELETES:
         return {}
     return {name: count for name, count in case.counts.items() if count and name not in FIGURES}

@@ -2,11 +2,11 @@
 
     python tools/bench/hunt.py [--most 12000000] [part of a theme's name]
 
-Prints a Markdown row per scope as soon as its search ends: number of states, whether all were visited, and each class
-that was found with the length of its shortest counterexample. `as Kafka does`: leaders do not notice skipped epochs
-(docs/found.md). The counterexamples can be forced by `ackproof explore --force` with the same scope, if its options can
-express the scope. Transactions have a model of their own (`explore --of transactions`), with the protocol of the Java
-client and with that of librdkafka."""
+Prints a Markdown row per scope as soon as its search ends: the number of states, and whether all were visited. The row
+also has each class that was found, with the length of its shortest counterexample. `as Kafka does`: leaders do not
+notice skipped epochs (docs/found.md). The counterexamples can be forced by `ackproof explore --force` with the same
+scope, if its options can express the scope. Transactions have a model of their own (`explore --of transactions`), with
+the protocol of the Java client and with that of librdkafka."""
 
 from __future__ import annotations
 

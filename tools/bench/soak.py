@@ -4,11 +4,13 @@ found, and no process of the harness may grow.
 ``python tools/bench/soak.py --lies 1500,1560,1620 --settled 600 -- run experiments/soak.yaml --soak 30m --keep 3`` runs
 `ackproof` with the words after `--` in this process. At the seconds of the load in `--lies`, its first producer lies,
 once in each way (`tests/cluster/lies/lying_producer.py`). Every five seconds the resident memory (VmRSS) of this
-process, and of each process of the run that is no node, is recorded. At the end the tool prints, for each, its memory
-``--settled`` seconds after the begin of the load and at its end, and the slope (least squares) in MiB per hour.
+process, and of each process of the run that is no node, is recorded. At the end the tool prints the memory of each at
+two times, ``--settled`` seconds after the begin of the load and at its end. It also prints the slope (least squares) in
+MiB per hour.
 
-Exit code 1 if a lie was found later or not at all, something else was found, or all processes together grow by more
-than ``--most`` MiB per hour."""
+Exit code 1 if a lie was found later or not at all, or something else was found. Also if the processes that lived
+throughout grow together by more than ``--most`` MiB per hour. Also if `ackproof` did not exit with 1 (without lies:
+0)."""
 
 from __future__ import annotations
 
@@ -87,8 +89,9 @@ class Weigher:
 
 
 def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> float:
-    """Print memory and slope of each role. Return the slope of all roles that lived throughout together, in MiB per
-    hour. `settled_s`, `until_s`: seconds of the load to which the samples are limited."""
+    """Print memory and slope of each role that has at least `FEWEST` samples. Return the slope of all roles that lived
+    throughout together, in MiB per hour; 0 with fewer samples. `settled_s`, `until_s`: seconds of the load to which the
+    samples are limited."""
     of_load = [look for look in looks if settled_s <= look["s"] <= until_s]
     by_role: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in of_load:
@@ -112,8 +115,8 @@ def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> flo
 
 
 def wrong(run: CaseDir, asked: bool) -> Iterator[str]:
-    """Yield a sentence for each lie that was not told, or not found in time, and for each other finding of the windows
-    except those in `HARMLESS`. `asked`: True if lies were requested."""
+    """Yield a sentence for each requested lie that did not happen or was not found in time. Yield another for each
+    other finding of the windows, except those in `HARMLESS`. `asked`: True if lies were requested."""
     audited = list(read_windows(run))
     found = {name: at for at, one in enumerate(audited) for name in one.counts}
     lies = run.clients / "p0" / "lies.jsonl"

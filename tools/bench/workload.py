@@ -1,8 +1,9 @@
 """Benchmark of ackproof's producers and readers against bare ones, on real brokers: records per second.
 
-``python tools/bench/workload.py [rounds] [producer|java|reader …]``. Both sides take turns, each as a process of its
-own with the same client settings; the median of the rounds counts. Each load goes to an empty topic. Logs and ledgers
-are in memory (/dev/shm) if there is room, so that no shared disk decides; TMPDIR sets another place.
+``python tools/bench/workload.py [rounds] [producer|java|reader …]``; by default producer and reader. Both sides take
+turns, each as a process of its own with the same client settings; the median of the rounds counts. Each load goes to an
+empty topic. Logs and ledgers are in memory (/dev/shm) if there is room, so that no shared disk decides; TMPDIR sets
+another place.
 
 The bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5. "reader, strangers" reads records
 of another run, as in a topic that others write to as well. "java" is the producer on the Java client, against a program
@@ -146,7 +147,7 @@ class Bench:
         return Cost(records / took, spent / records * 1e6)
 
     def load(self) -> None:
-        """Fill the topic with `READ` records."""
+        """Add records until the topic has at least `READ`."""
         producer = Producer(producer_config(ProducerSpec(acks="1"), self.bootstrap, "load"))
         missing = READ - sum(ends_of(self.bootstrap).values())
         encode = BulkEncoder(RUN, 1, PLACES, 0, VALUE)
@@ -249,7 +250,7 @@ def ends_of(bootstrap: str) -> dict[TopicPartition, int]:
 
 
 def show(name: str, ours: list[float], bare: list[float], bar: float) -> None:
-    """Print one line: medians of both sides, their ratio and the bar."""
+    """Print one line: medians of both sides, the median and range of the ratios of the rounds, and the bar."""
     ratios = sorted(own / other for own, other in zip(ours, bare, strict=True))
     print(
         f"{name:28} {median(ours) / 1000:8.0f} k/s  bare {median(bare) / 1000:8.0f} k/s  "
@@ -307,7 +308,8 @@ def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
 
 
 def enough(place: Path) -> bool:
-    """Return True if a folder, and the memory, have room for the logs and ledgers of a measurement."""
+    """Return True if more than `ROOM` bytes are free both in the folder and in the machine's memory, which a folder in
+    /dev/shm uses. False if the folder does not exist."""
     return place.is_dir() and min(shutil.disk_usage(place).free, psutil.virtual_memory().available) > ROOM
 
 

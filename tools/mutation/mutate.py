@@ -47,7 +47,8 @@ RULES = (
 
 @dataclass(frozen=True)
 class Room:
-    """Modules to mutate, and the tests that must notice; none of these tests needs Java."""
+    """Modules to mutate, and the tests that must notice; none of these tests needs Java. `options`: further arguments
+    of pytest."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]

@@ -28,7 +28,7 @@ def do(
     job: Job, out: Path, *, case_s: float = CASE_S, command: Sequence[str | Path] | None = None
 ) -> JobResult:
     """Run a job, with its runs and its log below `out`; return its result. `command`: replaces `ackproof run …`, for
-    tests of this function."""
+    tests of this function. Raises FileExistsError if the job's folder is there already."""
     folder = out / re.sub(r"[^A-Za-z0-9.-]+", "-", job.name)
     folder.mkdir(parents=True)
     words = list(command or _command(job, folder))

@@ -1,5 +1,5 @@
-"""Keeps the results of earlier nights for `ackproof trend`: of some experiments the producers' ledgers and the files
-that its measurements read."""
+"""Keeps results of earlier nights for `ackproof trend`: the last 60 batches of each of three experiments. Of each run
+it keeps the producers' ledgers and the other files that the trend reads."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.run.options import BatchOptions, plan_batch
 
 CONTROL = "baseline"
-"""Prefix of the names of experiments without any fault: each finding in them is a bug of the harness."""
+"""Prefix of the names of experiments without any fault. A finding in them, except a harmless one (`results.HARMLESS`),
+is a bug of the harness, or of a Kafka that fails without a fault."""
 STORM = "storm"
 """Prefix of the names of experiments whose seed is the date of the night."""
 SLOW_TESTS = "tests marked nightly"
@@ -44,8 +45,8 @@ _CLIENTS = ("workload.producers.client", "workload.consumers.client")
 @dataclass(frozen=True)
 class Job:
     """One call of `ackproof run` for `file`, or of the Python module `module` if `file` is None. `words`: its
-    arguments. `weight`: number of cases, by which jobs are distributed over shards. `control`: True if the experiment
-    has no fault."""
+    arguments. `weight`: number of cases, for a module a tenth of those of the night; by it jobs are distributed over
+    shards. `control`: True if the experiment has no fault."""
 
     name: str
     weight: int
@@ -92,7 +93,7 @@ def plan_night(
     slow_tests: bool,
 ) -> Night:
     """Return all jobs of a night. `slow_tests`: True to add the slow tests. Raises `BadInput` for an experiment file
-    that is invalid on every release."""
+    that is invalid with its own release and backend."""
     jobs: list[Job] = []
     refused: list[Refused] = []
     for file in sorted(files):

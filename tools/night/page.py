@@ -44,7 +44,7 @@ def page(shards: Sequence[ShardResult]) -> str:
 
 
 def annotations(shards: Sequence[ShardResult]) -> Iterator[str]:
-    """Yield a workflow command of GitHub for each problem: an error at the experiment's file."""
+    """Yield a workflow command of GitHub for each problem: an error, at the experiment's file if the job has one."""
     for shard in shards:
         for job in shard.jobs:
             for problem in job.problems():

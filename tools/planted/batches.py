@@ -73,7 +73,8 @@ def run_batch(
     """Run the bugs' experiment; return what each case showed, by the name of its bug (`CONTROL`: without a bug).
 
     A case without a verdict is missing in the result. All files go below `folder`, which is emptied first. `before`:
-    words before the command."""
+    words before the command. Raises `subprocess.TimeoutExpired` after 240 s per case and 240 s for the audit; with
+    `before` there is no limit."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     derived = folder / f"{bugs[0].experiment}.yaml"
@@ -100,8 +101,9 @@ def run_batch(
 
 
 def read_batch(batch: Path, names: Sequence[str]) -> dict[str, Seen]:
-    """Read a batch whose cases differ in their Kafka; return what each case showed, by the name of its bug (`CONTROL`:
-    the release without a bug)."""
+    """Read a batch whose cases differ in their Kafka. Return what each case showed, by the name of its bug (`CONTROL`:
+    the release without a bug). Cases without a verdict are left out. Raises `BadInput` for an unreadable
+    `batch.json`."""
     seen: dict[str, Seen] = {}
     for case in BatchFile.load(BatchDir(batch).batch_json).cases:
         kafka = case.settings.get(_KAFKA)

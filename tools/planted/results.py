@@ -173,7 +173,7 @@ class Store:
         return kept.model_copy(update={"outcome": classify(bug, kept.control, kept.planted)})
 
     def control(self, bug: Bug) -> Seen | None:
-        """Return the stored result of the bug's experiment without the bug; None if there is none of the present
+        """Return the stored result of the bug's experiment without the bug. None if there is none of the present
         experiment and product, or if its verdict was not PASS."""
         file = self._control_file(bug)
         if not file.exists():

@@ -2,10 +2,11 @@
 refute each statement.
 
 CONFIRMED: every expected observation was made, and the file names no counterexample. REFUTED: no expected observation
-was made; if the file names a counterexample, that was observed. QUALIFIED: all observations of both kinds were made,
-under the condition that the file states. The absence of a counterexample confirms nothing. MEASURED: the claim asks
-for an amount; each effect is given with its interval, and "no effect at this scale" if the interval includes that
-there is no effect. INCONCLUSIVE: an observation is unknown, or none of these conditions holds.
+was made, and every counterexample that the file names was observed. QUALIFIED: all observations of both kinds were
+made, under the condition that the file states. The absence of a counterexample confirms nothing. MEASURED: the claim
+asks for an amount, and its other observations, if any, were all made. Each effect is given with its interval, and "no
+effect at this scale" if the interval includes that there is no effect. INCONCLUSIVE: an observation is unknown, or none
+of these conditions holds.
 
 If an earlier, inconclusive attempt showed that an expected observation is not made, this counts in the next one too. On
 a starved machine a measured time is an upper bound.

@@ -124,8 +124,8 @@ def _counts(there: Sequence[Group], groups: Sequence[Group | None]) -> Iterator[
 
 
 def _differ(sides: Sequence[Sequence[Hashable]]) -> bool:
-    """Return True if a value occurs in a larger share of the repeats in one batch than in another. `sides`: the values
-    of the repeats, by batch."""
+    """Return True if a value occurs in a larger share of the repeats in one batch than in another. A batch without
+    values differs from one that has some. `sides`: the values of the repeats, by batch."""
     shares = [{one: Fraction(number, len(side)) for one, number in Counter(side).items()} for side in sides]
     return any(one != shares[0] for one in shares)
 
@@ -156,7 +156,7 @@ def _comparisons(groups: Sequence[Group | None]) -> int:
 
 
 def _comparable(values: Sequence[Value], first: Sequence[Value]) -> bool:
-    """Return True if all values of both batches are known, and at least one is above 0."""
+    """Return True if both batches have values, all of them are known, and at least one is above 0."""
     every = (*values, *first)
     return (
         bool(values and first) and all(one.is_known for one in every) and max(one.high for one in every) > 0

@@ -9,9 +9,9 @@ receive yet. A window's bounds separate rows that belong together, so some state
   be found.
 
 The passes also need rows of earlier windows, the *context*: each producer's record of the highest seq, the live reads
-around the range, and the first copies of records that are found again, at artificial offsets below all others. Findings
-on context are left out. The counts of all windows together are those of one audit of everything, except for losses
-after a record's window: these are found at the end."""
+around the range, first copies. The first copies stand for records that are found again, at artificial offsets below all
+others. Findings on context are left out. The counts of all windows together are those of one audit of everything,
+except for losses after a record's window. These are found at the end."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class LedgerProgress:
 
     def later(self, producer: Ints, seq: Ints) -> Bools:
         """Return a mask of the records (producer, seq: parallel arrays) whose attempts may still be written to the
-        ledger: the part for their seq is not there yet. Up to `chunk_rows` seqs above `sent` count too, because
+        ledger. The part for their seq is not there yet. Up to `chunk_rows` seqs above `sent` count too, because
         producers count their sends slightly late. All are False in the last window."""
         waits = np.zeros(len(seq), dtype=np.bool_)
         for number, chunks in self.chunks.items() if not self.last else ():
@@ -317,8 +317,7 @@ class _Place:
 
 def _reached(live: Rows, given: NewRows, readers: frozenset[int]) -> int:
     """Return the offset up to which all live readers have read the partition, at least `given.start` and at most
-    `given.end`. `live`: their reads. `readers`: their numbers.
-    """
+    `given.end`; without readers `given.end`. `live`: their reads. `readers`: their numbers."""
     offset, reader = live.ints("offset"), live.ints("reader")
     come = (int(offset[reader == number].max(initial=-1)) + 1 for number in readers)
     return max(given.start, min([given.end, *come]))

@@ -43,9 +43,9 @@ ISR_BACK_WITHIN_S = 60.0
 
 class Bench:
     """A cluster on which faults are injected. `cluster`: its settings, as in a file. `topics`: default `t`, with one
-    partition and three replicas.
+    partition and three replicas. `rate`: records per second of the load.
 
-    `needs`: a fault, as in a file, whose needs the cluster must meet, or the needs themselves."""
+    `needs`: what must be prepared for the faults before the cluster starts (`FaultSpec.needs`)."""
 
     def __init__(
         self,
@@ -135,13 +135,16 @@ class Bench:
         clients: Clients | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> Bite:
-        """Inject one fault, written as in a file (`pause: {target: leader(t/0)}`), wait until it is healed, and return
-        its result.
+        """Inject one fault, written as in a file (`pause: {target: leader(t/0)}`), wait until it has recovered, failed
+        or missed, and return its result. A fault that fails raises nothing: see `failures` of the result. Raises
+        `WaitTimeout` if it does not end in time, or if the ISRs are not full before it.
 
-        `at: 0s` is added if it has no trigger, and a duration if its kind has one. `record`: True to add it to the
-        session's table. `settled`: True to wait for full ISRs before and after it. `then`: repairs the cluster after
-        it, where ISRs cannot become full by themselves. `clients`: the workload, for faults of clients. `meanwhile` is
-        called once the fault has begun, for faults that wait for an event to take effect."""
+        `at: 0s` is added if the fault has no trigger, and a duration if its kind can have one and none is given.
+        `name`: its name in the table; None: its kind and fields. `record`: True to add it to the session's table.
+        `settled`: True to wait for full ISRs before and after it. `then`: called after the fault, to repair the cluster
+        where ISRs cannot become full by themselves; full ISRs are awaited afterwards. `clients`: the workload, for
+        faults of clients. `meanwhile`: called as soon as the driver has started, perhaps before the fault is in
+        force."""
         entry: dict[str, object] = YAML(typ="safe").load(fault)
         if not {"at", "when", "after"} & entry.keys():
             entry["at"] = "0s"

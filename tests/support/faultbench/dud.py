@@ -12,7 +12,9 @@ from faultbench.spoilt import Spoilt
 
 @dataclass(frozen=True)
 class Dud:
-    """A fault, as in a file, that has no effect. `said`: part of the message with which it must fail."""
+    """A fault, as in a file, that has no effect. `said`: part of the message with which it must fail. `stage`: context
+    in which the bench must be. `nightly`: True to run it at night only. `needs_root`: True to skip it where no file
+    systems can be made."""
 
     fault: str
     said: str

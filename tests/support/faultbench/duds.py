@@ -38,7 +38,8 @@ AFTER_S: Final = 10.0
 
 
 def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
-    """Inject a dud, and assert that it is not confirmed, or not healed, and that the cluster is healthy afterwards."""
+    """Inject a dud, and assert that it fails with its message: not confirmed, or (`Dud.bites`) not healed. Assert that
+    all ISRs are full afterwards."""
     wait_for = Injection.wait_for
     found_out = False
 
@@ -88,7 +89,8 @@ def duds_on(where: str, *, nightly: bool = False) -> list[Any]:
 
 @contextmanager
 def another_leads(bench: Bench) -> Iterator[None]:
-    """While the block lasts, another broker than the preferred leader leads t/0."""
+    """Before the block, restart the leader of t/0, so that another broker leads. The preferred leader must lead before.
+    Nothing is undone afterwards."""
     bench.bite("restart: {target: leader(t/0)}", record=False)
     yield
 
@@ -103,8 +105,8 @@ def replicas_put_back(bench: Bench) -> Iterator[None]:
 
 @contextmanager
 def without_broker_4(bench: Bench) -> Iterator[None]:
-    """While the block lasts, broker 4 is stopped, so that a replica on it is never in sync. Afterwards t/0 is
-    reassigned to brokers 1 to 3."""
+    """Before the block, stop broker 4, so that a replica on it is never in sync. Afterwards t/0 is reassigned to
+    brokers 1 to 3. Broker 4 is not started again here, but by `no_bite`."""
     with replicas_put_back(bench):
         bench.await_full_isr()
         bench.cluster.node(4).stop()

@@ -1,4 +1,4 @@
-"""A small load that ends by itself: without records, no follower ever leaves the ISR."""
+"""A small load in the background: without records, no follower ever leaves the ISR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Makes a report to look at: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
+"""Makes a batch folder with its reports, to look at.
+
+`PYTHONPATH=tests/support python -m synthetic_batch FOLDER [FLAG…]`. Flags: `hostile`: names that try to inject markup.
+`missing`: files are absent. `huge`: 60,000 findings of each of two classes. `group`: a single case, with a consumer
+group. `fail`: the last case has FAIL."""
 
 from __future__ import annotations
 

@@ -152,7 +152,8 @@ def series_of(recipe: Recipe, noise: random.Random) -> list[dict[str, object]]:
 
 
 def findings_of(recipe: Recipe) -> pa.Table:
-    """Rows of `findings/`: two stretches of lost offsets, and the further classes spread out."""
+    """Return rows of `findings/`: two stretches of lost offsets (-1 with acks=0), and the further classes spread
+    out."""
     unknown = recipe.settings.get(ACKS) == "0"
     columns: dict[str, list[object]] = {name: [] for name in FINDINGS.names}
 

@@ -1,6 +1,5 @@
-"""Makes synthetic batch folders for tests of the reports: the files of a real batch, with plausible numbers.
-
-To look at a report: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
+"""Makes synthetic batch folders for tests of the reports: the files of a real batch, with plausible numbers. `python -m
+synthetic_batch FOLDER` (`__main__.py`) makes one with its reports."""
 
 from __future__ import annotations
 
@@ -39,7 +38,8 @@ def make_batch(
     verdict: Verdict | None = None,
     interrupted: bool = False,
 ) -> Path:
-    """Write a batch folder and return it. The batch's verdict follows from its cases unless one is given."""
+    """Write a batch folder with a case for each recipe, by default those of `matrix`, and return it. The batch's
+    verdict follows from its cases unless one is given."""
     made = list(matrix() if recipes is None else recipes)
     batch = BatchDir(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,8 @@ PLACE = TopicPartition("orders", 0)
 def is_behind(
     committed: int | None, begin: int, end: int, group: dict[str, Any], quiet_s: float = 60.0
 ) -> bool:
-    """Return True if the group is behind in a log from `begin` to `end`. `quiet_s`: seconds since its last commit."""
+    """Return True if the group is behind in a log from `begin` to `end`. `committed`: its offset there; None: it
+    committed nothing. `quiet_s`: seconds since its last commit."""
     ends = {PLACE: PartitionEnds(1, 0, begin, end, end, end)}
     cluster: Any = SimpleNamespace(partition_ends=lambda topics: ends)
     spec: Any = SimpleNamespace(

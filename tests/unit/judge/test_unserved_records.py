@@ -1,5 +1,5 @@
-"""Tests of logs on disk with records that brokers do not serve, or with damaged batches, and of other possible
-causes."""
+"""Tests of logs on disk: records that brokers do not serve, damaged batches, and wrong timestamp types. They are not
+held against Kafka if a fault, retention or the clock may be the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fact and hint of a message stay apart, whatever the words in them and whoever passes them on."""
+"""Fact and hint of a message stay apart, with any words in them and on any way."""
 
 from __future__ import annotations
 

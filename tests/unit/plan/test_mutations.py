@@ -1,4 +1,5 @@
-"""Mutations of valid files: each is still valid or is refused at the right line, without another exception."""
+"""Mutations of valid experiment files. Some must be refused at the changed line. After the others the file is still
+valid, or is refused at a line that it has. No other exception is raised."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ def controller_elected(facts: Facts, ask: Ask, _: Window) -> Bounds:
 
 
 def _elected(facts: Facts, fault: Fault, moved: int) -> Bounds:
-    """Return the bounds of the time until a later controller epoch. A record was written in the millisecond that it
-    names, by a clock that is up to `moved` ns off."""
+    """Return the bounds of the time until a later controller epoch; None if the first record may be later than the
+    fault's request. A record was written in the millisecond that it names, by a clock that is up to `moved` ns off."""
     from .written import WALL_NS
 
     epoch, low = None, None

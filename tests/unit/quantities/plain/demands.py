@@ -22,8 +22,8 @@ def together(each: list[bool | None]) -> bool | None:
 def demanded(
     facts: Facts, looks: Looks, bound: Bound, decided: dict[str, list[float]], log_whole: bool
 ) -> bool | None:
-    """Return whether the bound holds. `looks`: observations by partition. `decided`: numbers of the state in the
-    metadata log, by partition. `log_whole`: whether that log is complete."""
+    """Return whether the bound holds; None: undecided. `looks`: observations by partition. `decided`: numbers of the
+    state in the metadata log, by partition. `log_whole`: whether that log is complete."""
     each = []
     for name, mine in looks.items():
         told = decided.get(name, []) if bound.window == WHOLE else []

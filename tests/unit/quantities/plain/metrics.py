@@ -193,8 +193,8 @@ def looks(facts: Facts, ask: Ask) -> list[Look] | None:
 
 
 def demanded(facts: Facts, ask: Ask, bound: Bound) -> bool | None:
-    """Return whether a bound on a metric holds, as for other states. Only a hole in the scrapes makes it unknown, not
-    every long time without a number."""
+    """Return whether a bound on a metric holds, as for other states; None: undecided. Of long times without a number,
+    only a hole in the scrapes makes it undecided."""
     told, found = told_of(facts, ask), spans(facts, bound.window)
     if told is None or found is None:
         return None
