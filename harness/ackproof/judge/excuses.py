@@ -217,8 +217,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 
 def _forgotten(facts: Facts) -> int:
-    """Return the number of duplicates that came when the leader may have forgotten their producer id; 0 without the
-    logs on disk. It may have if the id had appended nothing for longer than its expiry. Brokers must also have checked
+    """Return the number of duplicates within one producer epoch that came when the leader may have forgotten their
+    producer id; 0 without the logs on disk. It may have if the id had appended nothing for longer than its expiry. Brokers must also have checked
     expiry by then, or another leader appended the copy."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
@@ -234,9 +234,14 @@ def _forgotten(facts: Facts) -> int:
                 continue
             attempt, first = attempts[key], log.batch_at(offsets[0])
             ended_ns = attempt.done_ns if attempt.done_ns >= 0 else facts.events[-1].t_ns
+            sessions = set() if first is None else {first.session}
             for offset in offsets[1:]:
                 batch, before = log.batch_at(offset), log.batch_before(offset)
-                if batch is None or before is None or first is None:
+                if batch is None or first is None:
+                    continue
+                new = batch.session not in sessions  # no broker can recognize it: `count_new_producer_epochs`
+                sessions.add(batch.session)
+                if new or before is None:
                     continue
                 checked = check_ms <= ended_ns / 1e6 + _SLACK_MS or batch.leader_epoch != first.leader_epoch
                 idle_ms = float(batch.max_timestamp_ms - before.max_timestamp_ms)

@@ -276,6 +276,8 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
             fact = f"--set {setting}: the matrix varies {path_text(path)}"
             raise BadInput(fact, "choose among its cases with --case")
         root = override(root, path, node)
+        if Problems("", root).node(path) is not node:
+            raise BadInput(f"--set {setting}: a value of the file that has no fields stands on this path")
     return root
 
 

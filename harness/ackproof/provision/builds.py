@@ -10,6 +10,7 @@ import re
 import shutil
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -128,7 +129,7 @@ def _checked(
     try:
         with zipfile.ZipFile(clients) as opened:
             lines = opened.read(_ABOUT).decode("utf-8", "replace").splitlines()
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{clients}: it does not say its version ({error})", "is the jar whole?") from error
     said = dict(line.split("=", 1) for line in lines if "=" in line)
     version = said.get("version", "").strip()
@@ -193,7 +194,7 @@ def read_patch(patch: Path) -> dict[str, bytes]:
         try:
             with zipfile.ZipFile(patch) as jar:
                 files = {name: jar.read(name) for name in sorted(jar.namelist()) if not name.endswith("/")}
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error) as error:
             raise BadInput(f"{patch}: not a jar that can be read ({error})") from error
     else:
         raise BadInput(f"{patch}: a patch is a jar, a folder of classes or a .btm script, and there is none")

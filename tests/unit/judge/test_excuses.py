@@ -41,7 +41,7 @@ def batch(first: int, last: int, **fields: int) -> dict[str, Any]:
 
 @pytest.fixture
 def judged(make_run: MakeRun) -> Judged:
-    """Return a function that judges a run with one finding about seq 3, and returns the verdict and the class's ruling.
+    """Return a function that judges a run with `copies` findings about seq 3, and returns the verdict and the class's ruling.
 
     `batches`: those on disk. `lasted_s`: duration of the attempt. `offsets`: where the final read has seq 3. `epochs`:
     sampled leader epochs. `jumped`: node that fault 2 hit; None: fault 2 did not happen.
@@ -59,6 +59,7 @@ def judged(make_run: MakeRun) -> Judged:
         min_insync: int = 2,
         more: str = "",
         jumped: int | None = None,
+        copies: int = 1,
     ) -> tuple[VerdictFile, ClassJudgement]:
         run = make_run(
             experiment=EXPERIMENT.format(
@@ -66,8 +67,8 @@ def judged(make_run: MakeRun) -> Judged:
             ),
             events=HEALTHY if jumped is None else (*HEALTHY[:-1], *life(2, 0.1, 9.0), HEALTHY[-1]),
             attempts=[attempt(3, lasted_s), attempt(4, 0.1)],
-            findings=[finding(anomaly, detail="both acked" if anomaly == "reordered" else "")],
-            **{anomaly: 1},
+            findings=[finding(anomaly, detail="both acked" if anomaly == "reordered" else "")] * copies,
+            **{anomaly: copies},
         )
         if jumped is not None:
             text = run.timeline.read_text().replace('"nodes":[2]', f'"nodes":[{jumped}]')
@@ -215,6 +216,23 @@ def test_timestamps_of_the_leader_that_are_near_excuse_nothing(judged: Judged) -
 def test_a_copy_of_another_producer_id_was_not_forgotten(judged: Judged) -> None:
     other = (batch(0, 9), batch(10, 19, producer_id=8))
     assert judged(other, producers=IDEMPOTENT, config=EXPIRES, lasted_s=5.0)[0].verdict is Verdict.FAIL
+
+
+def test_a_copy_in_a_new_producer_epoch_is_not_excused_twice(judged: Judged) -> None:
+    """The copy at 13 is unexplained. The copy at 23 has a new epoch, in which the id was idle for longer than its
+    expiry."""
+    late = batch(23, 29, producer_epoch=1, max_timestamp_ms=_seconds_ms(5))
+    batches = (batch(0, 9), batch(10, 19), batch(20, 22, producer_epoch=1), late)
+    verdict, said = judged(batches, producers=IDEMPOTENT, config=EXPIRES, offsets=(3, 13, 23), copies=2)
+    assert verdict.verdict is Verdict.FAIL, said.why
+    assert "1 of 2 stand against that" in said.why
+
+
+def test_a_copy_in_a_new_producer_epoch_may_be_forgotten_too(judged: Judged) -> None:
+    late = batch(20, 29, producer_epoch=1, max_timestamp_ms=_seconds_ms(5))
+    batches = (batch(0, 9), batch(10, 19, producer_epoch=1), late)
+    verdict, said = judged(batches, producers=IDEMPOTENT, config=EXPIRES, offsets=(3, 13, 23), copies=2)
+    assert verdict.verdict is Verdict.PASS, said.why
 
 
 def test_the_order_is_not_judged_where_ids_are_forgotten(judged: Judged) -> None:

@@ -115,6 +115,9 @@ def test_the_command_line_is_relative_to_the_working_folder(
         load(file, ["cluster.kafka={path: mine"])
     with pytest.raises(BadInput, match="the file has no faults"):
         load(file, ["faults[2].upgrade.to={path: mine}"])
+    file.write_text(f"name: any\nfaults: [{{kill: broker(1), at: 1s}}]\n{TOPICS}", encoding="utf-8")
+    with pytest.raises(BadInput, match="that has no fields"):
+        load(file, ["faults[1].at.x=3"])
     file.write_text(f'name: any\nmatrix: {{cluster.kafka: ["4.3.1", "4.4.0"]}}\n{TOPICS}', encoding="utf-8")
     with pytest.raises(BadInput, match="the matrix varies"):
         load(file, ["cluster.kafka={path: mine}"])

@@ -234,9 +234,14 @@ def test_rules_that_do_not_fit_are_refused(
     assert not list(machine.cache.glob("kafka-*-patch-*"))
 
 
-@pytest.mark.parametrize("name", ["nowhere", "text.jar", "nowhere.btm"])
+@pytest.mark.parametrize("name", ["nowhere", "text.jar", "damaged.jar", "nowhere.btm"])
 def test_what_is_no_patch(tmp_path: Path, name: str) -> None:
     (tmp_path / "text.jar").write_text("no zip")
+    damaged = tmp_path / "damaged.jar"
+    with zipfile.ZipFile(damaged, "w", zipfile.ZIP_DEFLATED) as jar:
+        jar.writestr("a.class", bytes(1000))
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:37] + b"\xff" * 4 + data[41:])
     with pytest.raises(
         BadInput, match=r"a patch is a jar, a folder of classes or|not a jar that can be read"
     ):
