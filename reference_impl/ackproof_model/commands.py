@@ -45,7 +45,7 @@ _NO_REDUCTIONS = click.option(
 @click.option(
     "--max-states",
     type=click.IntRange(1),
-    help="How many states are looked at per case; more turn some that are unknown into answers.",
+    help="How many states of a partition's model are looked at per case; more turn some unknown classes into answers.",
 )
 @_NO_REDUCTIONS
 @click.option("--json", "machine", is_flag=True, help="All answers and stories as JSON on standard output.")
@@ -103,19 +103,24 @@ def predict(
         for done, of in ask_ahead(scopes, max_states=options.max_states):
             tell(f"{done} of {of} small worlds explored")
         for case, run in asked:
-            name = case.id.rpartition("#")[0] if run is None else case.id
-            title = case.experiment.name if name == "case" else name
             if run is not None:
+                title = f"{case.experiment.name}: {case.id}" if len(runs) == 1 else str(run.path)
                 told.append((title, predict_run(case, run, max_states=max_states, reductions=reductions)))
                 continue
+            name = case.id.rpartition("#")[0]
+            title = case.experiment.name if name == "case" else name
             told.append((title, prediction := predict_case(case, options)))
             texts = impossible_demands(prediction, case.experiment.expect, removable=may_remove(case))
             wrong += [f"{title}: {text}" for text in texts]
     if machine:
         console.document(
             [
-                {"case": case.id, **one.model_dump(mode="json")}
-                for (case, _), (_, one) in zip(asked, told, strict=True)
+                {
+                    "case": case.id,
+                    **({} if run is None else {"run": str(run.path)}),
+                    **one.model_dump(mode="json"),
+                }
+                for (case, run), (_, one) in zip(asked, told, strict=True)
             ]
         )
     else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Final
 
 from ackproof.base.errors import BadInput
@@ -235,15 +234,7 @@ def explore(
     if saved is not None and saved.exists():
         try:
             search = load(asked.model, saved, whose)
-        except (
-            ValueError,
-            KeyError,
-            EOFError,
-            OSError,
-            UnpicklingError,
-            ImportError,
-            AttributeError,
-        ) as error:
+        except Exception as error:
             raise BadInput(f"{saved}: not a search of this scope: {error}") from error
     progress = search.run(max_seconds=max_seconds, max_bytes=max_bytes, watch=watch)
     if saved is not None and not search.exhausted and not search.satisfied:

@@ -116,7 +116,7 @@ class CaseView:
         return self.entry.reasons or (self.judged.reasons if self.judged else ())
 
     @property
-    def unreduced(self) -> str:
+    def unreduced_command(self) -> str:
         """The command that predicts this run without reductions; to be called in the folder of the batch."""
         return shlex.join(["ackproof", "predict", self.entry.run, "--no-reductions"])
 

@@ -247,9 +247,12 @@ def _reductions(facts: Sequence[CaseFacts]) -> list[str]:
     for fact in facts:
         for one in fact.case.judged.classes if fact.case.judged else ():
             if one.count and one.forbidden and one.reductions and one.predicted == Chance.IMPOSSIBLE:
-                text = f"{fact.title}: {one.anomaly}: {', '.join(one.reductions)}. Without them: "
-                lines.append(f"- {markdown(text)} {markdown_code(fact.case.unreduced)}")
-    title = "### Reductions of the searches that say impossible"
+                text = (
+                    f"{fact.title}: {one.anomaly} is impossible by a search with the reductions "
+                    f"{', '.join(one.reductions)}. To search without them, in the folder of the batch: "
+                )
+                lines.append(f"- {markdown(text)} {markdown_code(fact.case.unreduced_command)}")
+    title = '### Searches behind an "impossible"'
     return ["", title, "", *lines] if lines else []
 
 

@@ -96,7 +96,7 @@ def test_a_search_of_something_else_is_not_gone_on_with(other: World, wanted: st
         explore(other, [wanted], saved=saved)
 
 
-@pytest.mark.parametrize("content", [b"", b"name: storm", b"cluster:\nx\n", b'{"found": {}}'])
+@pytest.mark.parametrize("content", [b"", b"name: storm", b"cluster:\nx\n", b"N.", b'{"found": {}}'])
 def test_a_file_that_is_no_saved_search_is_bad_input(content: bytes, tmp_path: Path) -> None:
     saved = tmp_path / "search"
     saved.write_bytes(content)

@@ -282,6 +282,7 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
         case = read_case(
             experiment or EXPERIMENT.format(producers=producers, min_insync=min_insync, expect=expect)
         )
+        assert counts.keys() <= TABLE.keys(), "no class of the audit"
         rows = list(attempts)
         committed = {"txn": 0, "outcome": int(TxnOutcome.COMMITTED), "commit_ns": 1, "ended_ns": 2}
         transactional = case.experiment.workload.producers.transaction_size is not None

@@ -117,6 +117,8 @@ def to_table(rows: pa.Table | Iterable[Mapping[str, Any]], schema: pa.Schema) ->
     if isinstance(rows, pa.Table):
         return rows
     usual = {field.name: _USUAL.get(field.name, _EMPTY.get(field.type, 0)) for field in schema}
+    rows = list(rows)
+    assert all(row.keys() <= usual.keys() for row in rows), "a column that the schema lacks"
     return pa.Table.from_pylist([{**usual, **row} for row in rows], schema=schema)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
 
+from ackproof.base.advice import expected
 from ackproof.base.units import wrong
 from ackproof.experiment.kafka import DEFAULT, KafkaBuild, line_of, not_a_version
 from ackproof.rundir.guarantees import LIBRDKAFKA
@@ -75,7 +76,7 @@ def _read_client(value: object) -> ClientChoice:
             return ClientChoice(COMMAND, command=read_command(value[COMMAND]))
         case Mapping() if list(value) == [LIBRDKAFKA]:
             raise wrong("librdkafka comes with the installed confluent-kafka: write client: librdkafka")
-    raise wrong(f'expected librdkafka, java, {{java: "{DEFAULT}"}} or {{command: [PROGRAM, ...]}}')
+    raise wrong(expected(f'librdkafka, java, {{java: "{DEFAULT}"}} or {{command: [PROGRAM, ...]}}'))
 
 
 def read_command(value: object) -> tuple[str, ...]:

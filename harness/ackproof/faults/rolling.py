@@ -91,7 +91,7 @@ class Upgrade(FaultSpec):
         newer = numbers(self.to.version) > numbers(now.version)
         alike = self.to.version == now.version and self.to != now
         if not newer and not alike:
-            say.report(("to",), f"Kafka {self.to} is not newer than {now}", "KRaft metadata cannot go back")
+            say.report(("to",), f"Kafka {self.to} is not newer than {now}: metadata cannot go back")
         elif self.to.image and spec.backend != "docker":
             say.report(("to",), IMAGE_ALONE)
         elif self.to.has_rules and spec.backend != "process":

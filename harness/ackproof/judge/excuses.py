@@ -218,8 +218,8 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 def _forgotten(facts: Facts) -> int:
     """Return the number of duplicates within one producer epoch that came when the leader may have forgotten their
-    producer id; 0 without the logs on disk. It may have if the id had appended nothing for longer than its expiry. Brokers must also have checked
-    expiry by then, or another leader appended the copy."""
+    producer id; 0 without the logs on disk. It may have if the id had appended nothing for longer than its expiry.
+    Brokers must also have checked expiry by then, or another leader appended the copy."""
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)

@@ -11,6 +11,7 @@ without a tool and without root.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -249,7 +250,8 @@ def _read_flows(line: socket.socket, family: int) -> Iterator[TcpFlow]:
         for kind, message in _split(line.recv(1 << 18), _MESSAGE):
             if kind in (_NLMSG_DONE, _NLMSG_ERROR):
                 if (code := -struct.unpack_from("=i", message)[0]) != 0:
-                    raise OSError(code, f"sock_diag: {os.strerror(code)}; modprobe tcp_diag loads its module")
+                    remedy = "; modprobe tcp_diag loads its module" if code == errno.ENOENT else ""
+                    raise OSError(code, f"sock_diag: {os.strerror(code)}{remedy}")
                 return
             port, address, inode = _FLOW.unpack_from(message)
             # Java opens IPv4 connections as IPv4-mapped IPv6 addresses.

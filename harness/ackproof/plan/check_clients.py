@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final, Literal, TypeAlias
 
+from ackproof.base.advice import Advice
 from ackproof.clients.contract import ConfigValue, client_adapter
 from ackproof.experiment.client import COMMAND, JAVA
 from ackproof.experiment.experiment import ExperimentSpec
@@ -37,6 +38,12 @@ _FIELDS: Final = {
 _REMOVES: Final = ("cleanup.policy", "retention.", "log.cleanup.policy", "log.retention.")
 """Beginnings of settings by which Kafka removes records."""
 
+_OTHERWISE: Final = {
+    Use.BROKERS: ", or leave observe.brokers out",
+    Use.IDENTITY: " for the producers, or identity: value",
+}
+"""Use of clients → what else helps where a library lacks it."""
+
 
 def check_clients(spec: ExperimentSpec, found: Problems) -> None:
     """Report to `found` clients of producers and live readers that cannot be used here (with `backend: model`, in a
@@ -62,11 +69,11 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _why_not(library: str, use: Use) -> str:
-    """Return why clients of a library lack a use, and which libraries have it; '' if they have it."""
+    """Return why clients of a library lack a use, with the libraries that have it as hint; '' if they have it."""
     if use not in LIBRARIES[library].cannot:
         return ""
     able = " or ".join(name for name, one in LIBRARIES.items() if use not in one.cannot)
-    return f"{LIBRARIES[library].cannot[use]}: use {able}"
+    return Advice(LIBRARIES[library].cannot[use], f"use client: {able}{_OTHERWISE.get(use, '')}")
 
 
 def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, str]]:

@@ -11,7 +11,6 @@ from functools import cache
 from itertools import permutations
 from typing import Final, TypeAlias
 
-from ackproof.base.advice import Advice
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import duration_text, rate_text, rough_duration
 from ackproof.experiment.case import Case
@@ -117,9 +116,7 @@ def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Probl
             continue
         asked = (spec.topics[name] if place[0] == "topics" else spec.cluster).config[_MIN_INSYNC]
         if asked.isdecimal() and int(asked) > factor:
-            why = Advice(
-                f"{name} has {factor} replicas, fewer than {asked}", f"brokers take {factor} in its place"
-            )
+            why = f"{name} has {factor} replicas, fewer than {asked}: brokers take {factor} in its place"
             found.warn((*place, _MIN_INSYNC), why)
         return
 

@@ -330,12 +330,11 @@ def _why_unseen(ask: Ask, spec: ExperimentSpec) -> str | None:
     if needs in (Witness.READERS, Witness.SOURCES, Witness.COMMITS) and not spec.workload.consumers.live:
         return Advice(f"{name} is not seen without live readers", "write workload: {consumers: {live: 1}}")
     if needs is Witness.COMMITS and (spec.workload.consumers.commit_every is None or spec.ground.simulated):
-        where = (
-            "in the model, which has no groups"
-            if spec.ground.simulated
-            else Advice("where no reader commits", "write workload: {consumers: {commit_every: 1s}}")
+        if spec.ground.simulated:
+            return f"{name} is not seen in the model, which has no groups"
+        return Advice(
+            f"{name} is not seen where no reader commits", "write workload: {consumers: {commit_every: 1s}}"
         )
-        return f"{name} is not seen {where}"
     if ask.quantity.mode not in ("", spec.cluster.mode):
         return f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
     if needs is Witness.METRICS and not spec.observe.metrics:

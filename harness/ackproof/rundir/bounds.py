@@ -146,7 +146,7 @@ class Bound:
         PER_SECOND, `5%` for SHARE, a whole number otherwise. NUMBER is the unit of states; their bounds begin with a
         mode (`always >= 2`), other bounds have none. Raises ValueError for another form.
         """
-        other = ValueError(expected(_EXAMPLES[unit]))
+        wrong_form = ValueError(expected(_EXAMPLES[unit]))
         if (
             isinstance(given, int)
             and not isinstance(given, bool)
@@ -155,14 +155,14 @@ class Bound:
         ):
             return cls("==", given)
         if not isinstance(given, str):
-            raise other
+            raise wrong_form
         head = _HEAD.match(given)
         assert head is not None  # every part of the pattern is optional, so it always matches
         end, by, window = split_tail(given)
         mode = Mode(head["mode"]) if head["mode"] else None
         if (mode is not None) != (unit is Unit.NUMBER) or head.end() > end:
-            raise other
-        value = _parse_number(given[head.end() : end].strip(), unit, other)
+            raise wrong_form
+        value = _parse_number(given[head.end() : end].strip(), unit, wrong_form)
         bound = cls(head["op"] or "==", value, unit, mode, window, _deadline(by, mode, window))
         if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # except a leader: -1 is none
             raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
@@ -225,17 +225,17 @@ def split_tail(text: str) -> tuple[int, str | None, Window]:
     return tail.start(), tail["by"], window
 
 
-def _parse_number(text: str, unit: Unit, other: ValueError) -> float:
+def _parse_number(text: str, unit: Unit, wrong_form: ValueError) -> float:
     if unit in (Unit.COUNT, Unit.NUMBER):
         if not _COUNT.match(text):
-            raise other
+            raise wrong_form
         return int(text)
     try:
         number = UNIT_PARSERS[unit](text)
     except ValueError as error:
-        raise other from error
+        raise wrong_form from error
     if number is None:  # `full` stands for no number
-        raise other
+        raise wrong_form
     return number
 
 

@@ -134,9 +134,9 @@ class Fact(StrEnum):
     """A fact about the clients of a library, by its name in `guarantees.txt`."""
 
     REQUEST_TIMEOUT = "setting that bounds the wait for any answer"
-    SINGLE_COMMIT = "ms within which a reader's commit is sent once"
-    """`any age`: it is never sent again; 0: it is not known."""
-    COMMIT_BACKOFF = "settings that change these ms"
+    SINGLE_COMMIT = "age below which a live reader's OffsetCommit was sent only once"
+    """`never sent again`, `not known`, or a time in ms such as `80 ms`."""
+    COMMIT_BACKOFF = "settings that change this age"
     """An experiment that gives one of them leaves `SINGLE_COMMIT` unknown."""
     AUTO_COMMIT = "an automatic commit covers"
     """An `AutoCommit`."""
@@ -147,10 +147,10 @@ class Fact(StrEnum):
 
 
 class AutoCommit(StrEnum):
-    """Records that a library's automatic commit covers: all that it has handed over, or what earlier polls returned."""
+    """Records that a library's automatic commit covers."""
 
-    AT_DELIVERY = "what it has handed over"
-    AT_POLL = "what earlier polls returned"
+    AT_DELIVERY = "all records that the application has got"
+    AT_POLL = "all records of earlier polls"
     UNKNOWN = "not known"
 
 
@@ -195,7 +195,8 @@ class Library(NamedTuple):
         if {*self.facts[Fact.COMMIT_BACKOFF].split(", ")} & {*config}:
             return 0.0
         age = self.facts[Fact.SINGLE_COMMIT]
-        return math.inf if age == "any age" else float(age) * 1e6
+        words = {"never sent again": math.inf, "not known": 0.0}
+        return words[age] if age in words else float(age.removesuffix(" ms")) * 1e6
 
 
 def _read_library(text: str) -> Library:

@@ -41,10 +41,11 @@ def batch(first: int, last: int, **fields: int) -> dict[str, Any]:
 
 @pytest.fixture
 def judged(make_run: MakeRun) -> Judged:
-    """Return a function that judges a run with `copies` findings about seq 3, and returns the verdict and the class's ruling.
+    """Return a function that judges a run with findings about seq 3, and returns the verdict and the class's ruling.
 
-    `batches`: those on disk. `lasted_s`: duration of the attempt. `offsets`: where the final read has seq 3. `epochs`:
-    sampled leader epochs. `jumped`: node that fault 2 hit; None: fault 2 did not happen.
+    `copies`: number of these findings. `batches`: those on disk. `lasted_s`: duration of the attempt. `offsets`:
+    where the final read has seq 3. `epochs`: sampled leader epochs. `jumped`: node that fault 2 hit; None: fault 2
+    did not happen.
     """
 
     def judge(

@@ -90,7 +90,11 @@ class TruncateSegment(PartitionFault):
     HOLD_KEY = "restart_after"
 
     segment: SegmentField = Field("active", description="Segment that is cut.")
-    bytes: Size = Field(1024, ge=1, description="Bytes that are cut off its complete batches.")
+    bytes: Size = Field(
+        1024,
+        ge=1,
+        description="Bytes that are cut off the end of its last complete batch, and what follows it.",
+    )
 
     def not_simulated(self, spec: ExperimentSpec) -> tuple[str, str] | None:
         return ("segment", "its logs are one segment each") if self.segment == "closed" else None

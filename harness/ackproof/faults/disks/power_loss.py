@@ -85,7 +85,7 @@ class PowerLoss(DiskFault):
     @model_validator(mode="after")
     def _keep_is_for_cuts(self) -> Self:
         if self.keep is not None and self.how != "cut":
-            raise wrong("'keep' goes with how: cut only", "a device keeps what was fsynced")
+            raise wrong("'keep' goes with how: cut only, as a device keeps what was fsynced")
         return self
 
 

@@ -228,7 +228,7 @@ class BridgeFault(_GroupFault):
     @model_validator(mode="after")
     def _bridge_stands_apart(self) -> BridgeFault:
         if any(self.over in group for group in self.groups):
-            raise wrong(f"the bridge {self.over} is in a group", "it stands between them")
+            raise wrong(f"the bridge {self.over} is in a group: it stands between them")
         return self
 
     def __str__(self) -> str:

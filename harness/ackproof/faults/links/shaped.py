@@ -96,7 +96,7 @@ class DelayFault(NamedLinkFault):
     @model_validator(mode="after")
     def _jitter_is_less(self) -> DelayFault:
         if self.jitter > self.latency:
-            raise wrong("the jitter is more than the latency", "nothing arrives before it was sent")
+            raise wrong("the jitter is more than the latency: nothing arrives before it was sent")
         return self
 
     def __str__(self) -> str:

@@ -20,7 +20,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from ackproof.base.advice import Advice
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.experiment.base import Whole
 from ackproof.experiment.experiment import ExperimentSpec
@@ -117,7 +116,7 @@ class LateRequest(RequestFault):
     @model_validator(mode="after")
     def _jitter_is_less(self) -> LateRequest:
         if self._less > self.by:
-            raise wrong("the jitter is more than the delay", "nothing comes before it was sent")
+            raise wrong("the jitter is more than the delay: nothing comes before it was sent")
         return self
 
     @property
@@ -172,10 +171,8 @@ class RepeatRequest(RequestFault):
                 ("side",), "a response that comes twice ends the connection", "requests can be repeated"
             )
         elif self.api == "Produce" and not producers.idempotence and producers.retries == 0:
-            why = Advice(
-                "without idempotence and retries nothing is ever doubled", "it would be called Kafka's doing"
-            )
-            say.report(("api",), why)
+            why = "without idempotence and retries a doubled record counts against Kafka"
+            say.report(("api",), why, "leave api: Produce out, or retries: 0")
 
 
 def _read_error(value: object) -> object:
