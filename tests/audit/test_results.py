@@ -42,10 +42,12 @@ def window(run: CaseDir, number: int, **changes: Any) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """Return a run with 30 attempts in three parts. Its first two windows and the part of the first were deleted.
+    """Return the folder of a run with 30 attempts in three parts. Its first two windows, and the part of the first,
+    were deleted.
 
     The second window ends at offset 18, in the middle of its part. Seqs 13 and 25 are acknowledged without an offset.
-    Seq 25 is in no log. A live reader saw all others.
+    Seq 25 is in no log; a live reader saw the other 29. The final read has offsets 18 to 29 without seq 25. At 40 to 43
+    it has seqs 4, 12 and 19 again, and seq 99, which nobody sent.
     """
     run = tmp_path / "run"
     final = [read(n, n) for n in range(18, 30) if n != 25]

@@ -116,6 +116,8 @@ def test_rot_is_an_end_of_the_broker_and_a_loss_of_power_where_it_rots() -> None
     rotten = case_of("flip_bits: {target: leader(orders/0)}", "for: 1s")
     assert counted_for(rotten, "orders").budget == Budget(kills=1)
     assert counted_for(rotten, "orders", rotted=rotten.faults).budget == Budget(kills=1, power_losses=1)
+    flushed = case_of("flip_bits: {target: leader(orders/0)}", "for: 1s", config='flush.messages: "1"')
+    assert counted_for(flushed, "orders", rotted=flushed.faults).budget == Budget(kills=1, power_losses=1)
 
 
 @pytest.mark.parametrize(

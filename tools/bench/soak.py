@@ -89,9 +89,9 @@ class Weigher:
 
 
 def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> float:
-    """Print memory and slope of each role that has at least `FEWEST` samples. Return the slope of all roles that lived
-    throughout together, in MiB per hour; 0 with fewer samples. `settled_s`, `until_s`: seconds of the load to which the
-    samples are limited."""
+    """Print the memory of each process of the harness (by its role, such as `p0`), and its growth (slope), if it has at
+    least `FEWEST` samples. Return the slope, in MiB per hour, of the summed memory of those that are in every sample; 0
+    with fewer than `FEWEST` samples. Only samples from second `settled_s` to `until_s` of the load count."""
     of_load = [look for look in looks if settled_s <= look["s"] <= until_s]
     by_role: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in of_load:

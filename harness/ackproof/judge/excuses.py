@@ -3,11 +3,16 @@
 Each needs evidence in the run: the times of the attempt, the leader epochs and producer ids in the logs on disk, the
 observed leaders, the clocks that faults set. Without it nothing is excused.
 
-A broker knows a copy by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
-on records that it had sent, or a batch is refused as out of sequence because the one before it failed. Then it sends
-again all that was in flight anywhere, and no broker can recognize these as copies (librdkafka: INTRODUCTION.md,
-"Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id excuses only records
-that were in flight when their client gave up on something. Two copies within one epoch are the broker's own.
+With idempotence, a broker knows a copy by producer id, producer epoch and sequence. A client takes a new epoch when it
+gives up on records that it had sent, or when a batch is refused as out of sequence because the one before it failed.
+Then it sends again all that was in flight to any partition, and no broker can recognize these as copies (librdkafka:
+INTRODUCTION.md, "Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id
+excuses only records that were in flight when their client gave up on something. Two copies within one producer epoch
+are excused only if the leader may have forgotten the producer id (producer.id.expiration.ms); else the broker is to
+blame.
+
+Without idempotence and with retries 0, records are excused that were in flight so long that the client may have sent
+them again; copies only if they are in different leader epochs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Load rows by bucket, from parts of a ledger or from files into which another task spilled them. A bucket is one
-partition of one topic in one directory.
+"""Rows of a ledger by bucket (all rows of one partition in one directory). `read_piece` reads them from parts;
+`SpillFile` writes them to a temporary file, from which another task reads them (`Spilled.load`).
 
-Each row group is decoded once, with only the columns that are needed.
+One call decodes each row group once, with only the columns that are needed. Ranges of a hot bucket that share a row
+group decode it once each.
 """
 
 from __future__ import annotations

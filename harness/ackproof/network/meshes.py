@@ -114,8 +114,8 @@ class ProxyMesh:
         return ways[0].listen.host if ways else None
 
     def renew(self, node: int) -> None:
-        """Do nothing: the effects outlive the node, because they are in proxies and in this machine's own packet
-        rules."""
+        """Put the effects in force on the links of a restarted node again. Does nothing here: they are in proxies and
+        in this machine's own packet rules, which outlive the node's process."""
 
     def end(self) -> None:
         """Remove all effects and packet rules, and stop the proxies."""

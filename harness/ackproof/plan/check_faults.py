@@ -220,8 +220,8 @@ def _check_after(spec: ExperimentSpec, number: int, after: ChainTrigger, path: P
 
 
 def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` what an experiment with `backend: model`, the simulated cluster, uses and the model cannot
-    simulate: faults, record keys, readers that start at committed offsets. Does nothing for other backends."""
+    """Report to `found` each part of an experiment that the simulated cluster (`backend: model`) cannot simulate:
+    faults, record keys, readers that start at committed offsets. Does nothing for other backends."""
     if not spec.ground.simulated or not found.sound(("backend",)):
         return
     for path, what, why in _lacking(spec):

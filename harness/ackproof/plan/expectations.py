@@ -155,8 +155,9 @@ class ExpectationMatcher:
         return (*where, written.get(quantity, quantity))
 
     def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:
-        """Return the paths of the given settings, each with its name and its value as the experiment understands it.
-        None after a problem."""
+        """Return the given settings by path, each with its name and its value as the experiment reads it (such as -1 as
+        `all`). Report a setting that is unknown, ambiguous or named twice, or a value that is not possible, below
+        `where`; then return None."""
         resolved: dict[Path, tuple[str, Data]] = {}
         good = True
         for name, value in given.items():

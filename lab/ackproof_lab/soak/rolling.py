@@ -339,11 +339,12 @@ def _identity(rows: Rows) -> Ints:
 
 
 def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartition, _Place]) -> Share:
-    """Return the records that were produced to this partition (`mine`) and read back from another one, each with True
-    if it is present here. The result is input for `resolve_share`.
+    """Return, for `resolve_share`, the attempts to send records to partition `place` that this window read back from
+    another partition. Each has True if its record is known to be in `place` too.
 
-    It has attempts of earlier windows, and attempts that wait for a later window, which count as present. Attempts of
-    this window's own audit are left out: `resolve_share` gets them from `audit_bucket` (`handovers`)."""
+    Only attempts of earlier windows, and those that wait for a later window, are in it; the latter always have True.
+    For attempts that this window audits, `resolve_share` gets the same from `audit_bucket` (`handovers`).
+    """
     foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")
     foreign = foreign.take(group_starts([foreign["producer"], foreign["seq"]]))

@@ -75,11 +75,12 @@ def counted_for(
     decided: Sequence[MetadataRecord] = (),
     rotted: Sequence[FaultSpec] = (),
 ) -> CaseBudget:
-    """Count the incidents of a case: of its planned faults, or with `events` (a run's timeline) of the observed ones.
+    """Count the incidents of a case on a topic: of its planned faults, or with `events` (a run's timeline) of the
+    observed ones.
 
-    If every batch is flushed at once, a power loss counts as a kill. `decided`: the run's metadata log; without it the
-    samples in the timeline are used. `rotted`: faults that removed something from the partition's log; each counts as a
-    power loss, which removes any part of its end.
+    `decided`: the run's metadata log; without it the samples in the timeline are used. `rotted`: faults that removed
+    something from the partition's log; each counts as a power loss, by which a log may lose any number of its last
+    records. All other power losses count as kills if every batch is flushed at once and no fault empties a disk.
     """
     if events is None:
         told = [
@@ -93,9 +94,10 @@ def counted_for(
     ]
     faults = tuple(f"{what}: {count}" for what, count in told)
     found = reduce(Incidents.plus, (count for _, count in told), NOTHING)
-    if found.power_losses and _flushed_at_once(case, topic):
+    if found.power_losses > len(rotted) and _flushed_at_once(case, topic):
         # What is fsynced before it is acknowledged outlives a loss of power as it outlives a kill.
-        found = found._replace(kills=found.kills + found.power_losses, power_losses=0)
+        kills = found.kills + found.power_losses - len(rotted)
+        found = found._replace(kills=kills, power_losses=len(rotted))
         faults = (*faults, "flush.messages=1: a loss of power takes no more than a kill")
     # No kind of incident more often than there are brokers to suffer it.
     most = _brokers_for(case, topic)

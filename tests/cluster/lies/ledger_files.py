@@ -26,10 +26,13 @@ def copy_of(run: CaseDir, folder: Path) -> CaseDir:
 
 
 def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
-    """Replace the parts of a client's ledger by one part with the rows that `change` returns for all of its rows.
+    """Replace the parts of a ledger by one part with the rows that `change` returns for all of the ledger's rows.
+    `client`: the client's folder in the ledger.
 
-    Counters and seal are adapted to the new rows, so that the client's own files agree with each other and only Kafka
-    can be blamed."""
+    A reader's rows get new numbers `read_seq` from 0, in the order of those that `change` returned. `_END`, if there is
+    one, the seal, and for a producer the counts in the run's pulses are adapted. The counts of records in
+    `final-read.json` are not: where the final reader must agree with its ledger, the caller changes them.
+    """
     parts = sorted(client.glob("part-*.parquet"))
     schema = pq.read_schema(parts[0])
     rows: Rows = [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]

@@ -37,4 +37,6 @@ def test_a_case_that_fails_as_impossible_names_the_reductions(
     assert ("Reductions of the search: void, ranking." in page) is bool(used)
     assert ("Reductions of the search: none;" in page) is (used == ())
     told = "lost is impossible by a search with the reductions void, ranking."
-    assert [text in summary for text in (told, f"in the folder of the batch: `{command}`")] == [bool(used)] * 2
+    assert [text in summary for text in (told, f"in the folder of the batch: `{command}`")] == [
+        bool(used)
+    ] * 2

@@ -340,10 +340,13 @@ class Transactions:
         self._write(f"end {len(self.starts) - 1} {int(outcome)}")
 
     def _end(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
-        """Call commit or abort (`call`) until it succeeds, at most for the delivery time-out. Return `good` on success.
+        """Call commit or abort (`call`), again after each retriable error until the delivery time-out is over. Return
+        `good` on success.
 
-        Return ABORTED if the library requires that a transaction is aborted instead of committed; FENCED if the
-        producer is fenced; UNKNOWN after any other error. FENCED and UNKNOWN also set `gave_up`.
+        Return ABORTED if the library requires that the transaction is aborted instead of committed: the caller must
+        abort it, and `_asked_commit` says whether the coordinator may have been asked to commit. Return FENCED if the
+        producer is fenced; UNKNOWN after an error that is fatal or not retriable, or when the time is over. FENCED and
+        UNKNOWN also set `gave_up`.
         """
         deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
         asked = False

@@ -169,8 +169,8 @@ def _addresses(host: str, layout: Layout, link: Link) -> tuple[Address, ...]:
 
 
 def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
-    """Return the target's ports to which the link's source connects, the most used first; empty if there is no such
-    link."""
+    """Return the ports of the target to which the source of a link between nodes connects, the most used first; empty
+    if there is no such link. Not for links from clients."""
     return () if link.source == link.target else metadata_of(layout.spec).ports(layout, link)
 
 

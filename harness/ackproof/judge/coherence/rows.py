@@ -296,8 +296,9 @@ def _unknown_outcomes(facts: Facts, table: pa.Table) -> Iterator[str]:
 
 
 def _broken_transactions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (what is wrong in words, the transactions for which it holds, maybe none) for each rule about
-    transactions. `table`: transactions joined with their produced rows."""
+    """Yield (words, transactions) for each rule about transactions: the transactions that break it, maybe none, and
+    what is wrong with them, to be put after "transactions that". `table`: one row per transaction, with the least `seq`
+    and the first and last `sent_ns` of its produced rows (null if it has none)."""
     begun, commit, ended = (pc.field(name) for name in ("begun_ns", "commit_ns", "ended_ns"))
     first, last = pc.field("sent_ns_min"), pc.field("sent_ns_max")
     committed = pc.field("outcome") == int(TxnOutcome.COMMITTED)

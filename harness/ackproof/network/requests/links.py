@@ -56,10 +56,12 @@ class RequestLinks:
         self._sight = wiring.sight
 
     def start(self, lease_descriptor: int, on_death: Callable[[str], None]) -> None:
-        """Start the proxy, before any node starts. `on_death` is called with the reason if a proxy ends by itself.
+        """Start the proxy; call it before any node starts. Whenever the proxy ends by itself, `on_death` is called with
+        the reason, on another thread, and a new proxy without rules replaces it. If that cannot be started, `on_death`
+        gets that reason too.
 
         `lease_descriptor`: descriptor of the lock on the cluster's addresses (`Lease.descriptor`), which the proxy
-        keeps open. Raises `LinkError` if the proxy does not answer in time, or does not accept the routes.
+        keeps open. Raises `LinkError` if the proxy ends or does not answer in time, or does not accept the routes.
         """
         self.proxy.start(lease_descriptor=lease_descriptor)
         self.proxy.add(route for ways in self._ways.values() for route in ways)

@@ -57,8 +57,8 @@ _NO_MEMBER: Final = _EMPTY + struct.pack(">i", -1) + _EMPTY + b"\xff\xff"
 """Encoded group id '', generation -1, member id '' and null group instance id."""
 
 _ONE_SNAPSHOT: Final = b"\2" + _compact(_TEXT) + b"\2" + struct.pack(">iiqixqx", 0, 0, 0, 0, 0) + _NO_TAGS
-"""Encoded array of one topic with one partition. If a request has no partition, a controller of 4.3.1 ends
-(IndexOutOfBoundsException in the raft IO thread)."""
+"""Encoded array of one topic with one partition, for FetchSnapshot. A FetchSnapshot without a topic crashes a
+controller of 4.3.1 (IndexOutOfBoundsException in the raft IO thread)."""
 _OF_ANOTHER_CLUSTER: Final = b"\1\0" + bytes([len(_TEXT) + 1]) + _compact(_TEXT)
 """Encoded tagged fields: field 0 holds the cluster id, of a cluster that does not exist."""
 
