@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console as Rich
 from rich.console import Group, RenderableType
@@ -22,13 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ackproof.base.units import rough_duration
-from ackproof.rundir.batch import BatchCase, BatchFile
 from ackproof.rundir.narrator import FOREIGN_PHASES, PHASES, Narrator, first_line
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import (
     Event,
     PhaseBegan,
 )
+
+if TYPE_CHECKING:
+    from ackproof.rundir.batch import BatchCase, BatchFile
 
 _STYLE = {
     Verdict.PASS: "green",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ackproof.base.advice import Advice
 from ackproof.experiment.experiment import ExperimentSpec
@@ -30,9 +30,11 @@ from ackproof.plan.expectations import ExpectationMatcher
 from ackproof.plan.paths import label_of, override, value_at
 from ackproof.plan.reader import read_experiment
 from ackproof.plan.repeats import RepeatsMatcher
-from ackproof.rundir.batch import OverRepeats
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name
+
+if TYPE_CHECKING:
+    from ackproof.rundir.batch import OverRepeats
 
 MAX_CASES: Final = 10_000
 LONGEST_NAME: Final = 180

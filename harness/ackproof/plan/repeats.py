@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ackproof.base.advice import Advice
 from ackproof.experiment.case import Case
@@ -23,8 +23,10 @@ from ackproof.plan.paths import value_at
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import USUAL, repeats_needed
 from ackproof.repeats.demand import Demand
-from ackproof.rundir.batch import OverRepeats
 from ackproof.rundir.documents import Scalar
+
+if TYPE_CHECKING:
+    from ackproof.rundir.batch import OverRepeats
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,15}\Z")
 _TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": None}
@@ -78,6 +80,8 @@ class RepeatsMatcher:
         if not self._found.sound(where):
             return
         unit = parse_ask(name).quantity.unit.value
+        from ackproof.rundir.batch import OverRepeats  # few files have one
+
         every = [(hit,) for hit in hits] if demand.how is None else self._pairs(where, demand, hits)
         for cells in every:
             yield OverRepeats(

@@ -134,7 +134,10 @@ SERVICE = "service: {{command: [./x, a], input: orders, {rest}}}"
         (SERVICE.format(rest="output: c, identity: body"), "expected value, header, key or"),
         (SERVICE.format(rest="output: c, identity: {json: id}"), "begins with a slash"),
         (SERVICE.format(rest="output: c, identity: key") + ", producers: {keys: 3}", "producers have keys"),
-        (SERVICE.format(rest="output: c, identity: key") + ", producers: {client: java}", "use librdkafka"),
+        (
+            SERVICE.format(rest="output: c, identity: key") + ", producers: {client: java}",
+            "use client: librdkafka for the producers",
+        ),
         (SERVICE.format(rest="output: c") + ", producers: {topics: [other]}", "no producer writes to orders"),
     ],
 )

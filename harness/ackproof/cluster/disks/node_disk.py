@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -170,6 +169,8 @@ def disks_of(
 def make_all(disks: Iterable[NodeDisk], size: int, owner: str) -> None:
     """Create and mount the file systems of all nodes. Raises `DiskError` if that fails for one; others may be mounted
     then. `size`: bytes of each file system. `owner`: id of the run."""
+    from concurrent.futures import ThreadPoolExecutor  # which `validate` does not need
+
     with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
         list(pool.map(lambda disk: disk.make(size, owner), disks))
 
