@@ -50,8 +50,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. Each property reads one JSON file. It is None if the file is missing (`case` raises `BadInput`
-    then), and raises `BadInput` if the file is broken."""
+    """One run directory. Each property reads one JSON file, and is None if that file is missing; `case` raises
+    `BadInput` then. A broken file raises `BadInput`."""
 
     directory: Path
 
@@ -77,16 +77,17 @@ class Run:
 
     @property
     def replay(self) -> ConformanceFile | None:
-        """Replay of the run in a reference model of Kafka: which steps the model forbids, which losses it explains."""
+        """Replay in a reference model of Kafka: forbidden steps, explained losses. None if the run was not replayed."""
         return _if_there(ConformanceFile, self._files.conformance_json)
 
     @property
     def final_read(self) -> FinalReadFile | None:
-        """Read of every partition from log start to log end after the load; `reasons`: why it is incomplete."""
+        """Read of every partition from start to end after the load; `reasons`: why incomplete. None: there was none."""
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
-        """Phases, faults, deaths, … in order; `t_ns`: ns since the run's start. Unreadable lines are left out."""
+        """Phases, faults, deaths, … in the order of writing; () without a timeline. Unreadable lines are left out.
+        `t_ns`: ns since the run's start."""
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
@@ -102,7 +103,7 @@ class Run:
         return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
-        """Ledger of records that readers got, a row each (`rundir.schema.CONSUMED`). Raises `BadInput` without it."""
+        """Ledger of records that readers got, a row each (`schema.CONSUMED`). Raises `BadInput` if it has no files."""
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
@@ -167,7 +168,7 @@ class Run:
 @dataclass(frozen=True)
 class Batch:
     """The folder of one batch. Methods that return a table of all runs skip unaudited runs that lack it. They raise
-    `BadInput` if an audited run, or every run, lacks it. Of several files, the column `case` is `EXPERIMENT: CASE`."""
+    `BadInput` if an audited run, or every run, lacks it. With several files, column `case` is `EXPERIMENT: CASE`."""
 
     directory: Path
 
@@ -216,8 +217,6 @@ class Batch:
         return self._frame(lambda run: run.timeline())
 
     def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
-        """Concatenate the tables of all runs, with the columns `case` and `repeat` in front. Leaves out unaudited runs
-        without a table. Raises `BadInput` if an audited run, or every run, has none."""
         import pandas
 
         found = []

@@ -129,8 +129,8 @@ class Console:
         self.rich.print(table)
 
     def batch(self, batch: BatchFile, where: str) -> None:
-        """Print the result of a batch: a row per case; reasons for verdicts, and limits of what they say; results over
-        repeats; the batch's verdict. `where`: path of the report, for the last line."""
+        """Print the result of a batch: a row per case; reasons, errors and notes on each case; results over repeats;
+        the batch's verdict and exit code. `where`: path of the report, for the last line."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("case", overflow="fold")
         for name in ("acked", "lost", "duplicate", "indet."):
@@ -170,8 +170,8 @@ class Console:
 
     @contextmanager
     def show(self, cases: int, *, foreign: bool = False) -> Iterator[BatchView]:
-        """Show the progress of a running batch: a bar on a terminal, else plain lines. `foreign`: True for a cluster
-        that ackproof did not start."""
+        """Yield a view that shows the progress of a batch within the `with` block: a bar on a terminal, else plain
+        lines. `cases`: number of cases. `foreign`: True for a cluster that ackproof did not start."""
         view = BatchView(self, cases, FOREIGN_PHASES if foreign else PHASES)
         with view:
             yield view
@@ -255,7 +255,7 @@ class BatchView:
         return f"; {left} more: about {rough_duration(seconds)}"
 
     def add_cases(self, cases: int) -> None:
-        """Add `cases` to the number of cases in the batch."""
+        """Add `cases` to the number of cases in the batch, such as further repeats of `--until-decided`."""
         with self._lock:
             self._cases += cases
             self._progress.update(self._task, total=self._cases)
