@@ -313,12 +313,13 @@ GONE: Final = (Anomaly.LOST, *REMOVED)
 PREDICTED_WITH: Final[Mapping[Anomaly, Anomaly]] = MappingProxyType(
     {row.predicted_as: row.name for row in _ROWS if row.predicted_as is not None}
 )
-"""Classes that the model searches for, each with the class that its answer decides too."""
+"""Class that the model searches for → second class, for which the model's answer on the first holds too."""
 MISSING: Final = tuple(PREDICTED_WITH)
-"""Classes of a record that is gone, or of an offset whose record is gone. The model searches for them, and audits of
-older versions count removed records in them."""
+"""`lost` and `vanished`: a record that is gone, or an offset whose record is gone. Audits of older versions also count
+records in these classes that a setting or an administrator removed."""
 ABSENCES: Final = {*REMOVED, *(row.name for row in _ROWS if row.ruled_by is RuledBy.LOSS and not row.proves)}
-"""Classes that only a final read can show."""
+"""Classes of missing records. They are shown only if the final read reached the end of every partition, because a
+missing record may else only be unread (`AuditFile.counts_to_show`)."""
 LIVENESS: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.LIVENESS)
 """Classes of what does not recover. Only runs with an `observed/recovery.json` count them."""
 GROUP_CLASSES: Final = tuple(row.name for row in _ROWS if row.ruled_by is RuledBy.GROUP)
@@ -327,7 +328,8 @@ CONDITIONAL: Final = frozenset({*LIVENESS, *GROUP_CLASSES})
 """Classes that only some runs count: liveness classes, and classes of consumer groups."""
 TRACED: Final = tuple(row.name for row in _ROWS if row.traced)
 REPLAYED: Final = (*TRACED, *REMOVED)
-"""Classes in which an acknowledged record is not at its acknowledged offset."""
+"""Classes whose records the replay gets: the acknowledged record is not at its acknowledged offset. The replay numbers
+the classes by their index here."""
 FOLLOWING: Final = frozenset(row.name for row in _ROWS if row.follows)
 PASSING: Final = frozenset(row.name for row in _ROWS if row.passing)
 LIVE_ONLY: Final = tuple(row.name for row in _ROWS if row.live)

@@ -1,4 +1,4 @@
-"""Terms of the table of anomalies (`rundir.anomalies`): classes, units, rules, and promises of a log; and the rows of
+"""Terms of the table of anomalies (`rundir.anomalies`): names of classes, units, rules and guarantees; and the rows of
 the classes of consumer groups, the gravest first."""
 
 from __future__ import annotations

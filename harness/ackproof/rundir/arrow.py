@@ -68,8 +68,8 @@ def text_array(words: Sequence[str]) -> pa.Array:
 
 
 def rows_of(table: pa.Table | pa.RecordBatch, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """Return an iterator over the rows of a table. Each row is a tuple of the values of these columns, in their order
-    here."""
+    """Return an iterator over the rows of a table. Each row is a tuple of Python values: those of `columns`, in their
+    order."""
     return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 

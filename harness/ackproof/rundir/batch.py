@@ -15,9 +15,9 @@ from ackproof.rundir.outcome import Verdict
 class BatchCase(Document):
     """Result of one case (one repeat of one combination of settings) in `batch.json`.
 
-    `settings`: the values that its matrix chose. `counts`: findings by class. `verdict`: None if it was not judged.
-    `error`: why the harness could not complete the case; None if it could. `run`: folder of the run, relative to the
-    folder of the batch.
+    `settings`: the values that its matrix chose. `counts`: findings by class, and rows of the ledgers by the names of
+    `RecordCounts`; empty before the audit. `verdict`: None if it was not judged. `error`: why the harness could not
+    complete the case; None if it could. `run`: folder of the run, relative to the folder of the batch.
     """
 
     case: str
@@ -42,7 +42,7 @@ class BatchCase(Document):
     timing: str = ""
     """Name of the brokers' timing (`Timing.name`); '' in files of older versions."""
     deleted_windows: int = 0
-    """Number of windows that a soak deleted because nothing was found in them."""
+    """Number of windows that a soak deleted (`--keep`), which had no findings, except of class `surfaced`."""
     run: str
     order: int = 0
     """Position in the run order of its batch, from 1; 0: unknown."""
@@ -59,9 +59,9 @@ class BatchCase(Document):
 
 
 class RepeatValue(Document):
-    """A quantity in one repeat: a number between `low` and `high`. `high` None: no upper bound. `low` None: the number
-    is unknown, for the reason in `why`. `never`: the event was watched for and did not occur. `starved`: measured on a
-    too busy machine."""
+    """A quantity in one repeat (`case`, such as `acks=all#2`): a number between `low` and `high`, in the unit of its
+    `OverRepeats`. `high` None: no upper bound. `low` None: the number is unknown, for the reason in `why`. `never`: the
+    event was watched for and did not occur. `starved`: measured on a too busy machine."""
 
     case: str
     low: float | None = None
@@ -78,9 +78,9 @@ class OverRepeats(Document):
     `cells`: names of the one or two cases, without the number of the repeat. `values`: the result of each repeat, per
     cell. `repeats`: the repeats 1 … `repeats` of each cell count; later ones are ignored. `confidence`: confidence of
     the interval, 0 … 1. `seen`, `interval`: the statistic and its confidence interval, in words. `enough`: estimated
-    number of repeats of each cell that would decide; None: it is decided, or no number is known to decide. `side`: list
-    of the claim that has the demand (`holds`, `fails` or `measured`); '' for an expectation. `verdict` None: not judged
-    yet. `why`: the reason for INCONCLUSIVE.
+    number of repeats of each cell that would decide; None: it is decided, or no number is known to decide. `side`: the
+    field of the claim from which the demand comes (`holds`, `fails` or `measured`); '' for an expectation. `verdict`
+    None: not judged yet. `why`: the reason for INCONCLUSIVE.
     """
 
     experiment: str = ""
@@ -92,7 +92,7 @@ class OverRepeats(Document):
     cells: tuple[str, ...]
     repeats: int
     needed: int = 0
-    """Least number of repeats for an interval that has the bound which the demand needs; 0: not stated."""
+    """Least number of repeats that bounds the interval on the demanded side; 0: not stated."""
     timing: str = ""
     """Name of the brokers' timing (`Timing.name`) during the measurement; '' for a quantity that is not a
     time.
@@ -139,10 +139,11 @@ class BatchFile(Document):
     """`batch.json`: results of a batch, rewritten after every case.
 
     `verdict`: FAIL as soon as one case or expectation over repeats is FAIL. Otherwise None until all of them have a
-    verdict. Always None if the user stopped the batch (`interrupted`). `command`: the command line that repeats the
-    batch. `over_repeats`: expectations over repeats, with their results. `claimed`: statistics over repeats that test
-    claims (statements about Kafka, under `claims` in an experiment); they do not affect the verdict. `at_most`:
-    greatest number of repeats of a case under `--until-decided`; None: the number is fixed.
+    verdict. Always None if the user stopped the batch (`interrupted`). `exit_code`: 255 while `verdict` is None.
+    `command`: the command line that repeats the batch. `over_repeats`: expectations over repeats, with their results.
+    `claimed`: statistics over repeats that test claims (statements about Kafka, under `claims` in an experiment); they
+    do not affect the verdict. `at_most`: greatest number of repeats of a case under `--until-decided`; None: the number
+    is fixed.
     """
 
     verdict: Verdict | None

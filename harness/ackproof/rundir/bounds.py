@@ -67,22 +67,19 @@ class Span(StrEnum):
     WHOLE = ""
     """The whole run."""
     DURING = "during fault"
-    """From the confirmation of a fault until its healing is requested."""
+    """From the confirmation of a fault until its healing begins, or until it ends without one."""
     AFTER = "after fault"
     """From the confirmation of a fault on."""
     DURING_FAULTS = "during faults"
-    """While any fault is at work."""
+    """From the request for any fault until that fault has recovered, failed or missed."""
     OUTSIDE = "outside faults"
-    """While no fault is at work."""
+    """All of the load that is not `during faults`."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a run in which a bound is checked: `Span` has the kinds.
-
-    `during fault N`: from the confirmation of fault N until its healing is requested. `after fault N`: from its
-    confirmation on. `fault`: the number N; None for the other kinds.
-    """
+    """The part of a run in which a bound is checked. `span`: its kind. `fault`: number of the fault for DURING and
+    AFTER; None for the other kinds. As text: `during fault 1`; '' for the whole run."""
 
     span: Span = Span.WHOLE
     fault: int | None = None
@@ -144,7 +141,8 @@ class Bound:
 
         `unit`: unit of the quantity, which decides the form of the number: `200ms` for SECONDS, `1000/s` for
         PER_SECOND, `5%` for SHARE, a whole number otherwise. NUMBER is the unit of states; their bounds begin with a
-        mode (`always >= 2`), other bounds have none. Raises ValueError for another form.
+        mode (`always >= 2`), other bounds have none. Raises ValueError for another form, for `< 0`, and for a window or
+        deadline that the mode cannot have.
         """
         wrong_form = ValueError(expected(_EXAMPLES[unit]))
         if (

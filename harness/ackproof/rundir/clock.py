@@ -63,7 +63,8 @@ class WallClock:
         """Return the earliest and the latest time at which a broker can have written a record, in ns since the run
         began.
 
-        `timestamp_ms`: the time that the broker put into the record, in ms since the Unix epoch, rounded down.
+        `timestamp_ms`: the time that the broker put into the record, in ms since the Unix epoch, rounded down. Returns
+        -inf and inf if the wall clock's deviation is unknown.
         """
         written = timestamp_ms * 1_000_000 - self.began_ns
         return written - self.moved_ns, written + 1_000_000 + self.moved_ns

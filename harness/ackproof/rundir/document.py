@@ -50,8 +50,8 @@ D = TypeVar("D", bound=Document)
 
 
 def read_lines(path: Path, kind: type[D]) -> Iterator[D]:
-    """Yield a document of class `kind` for each line; nothing if the file does not exist. An invalid last line (its
-    writer was killed) is skipped. Raises `BadInput` for any other invalid line, OSError if the file cannot be read."""
+    """Yield a document of class `kind` for each line; nothing if the file does not exist. An invalid last line is
+    skipped: its writer was killed. Raises `BadInput` for any other invalid line, OSError if the file cannot be read."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:

@@ -33,28 +33,28 @@ class Client(Document):
     group: str = ""
     """Consumer group or share group of a member; '' for other clients."""
     topics: tuple[str, ...] = ()
-    """Topics that it writes to or reads. A reader assigns itself all of their partitions and joins no group, so what it
-    lacks of one is a gap; a member gets some of them from its group."""
+    """Topics that it writes to or reads. A reader assigns itself all of their partitions, so offsets that it lacks are
+    a gap. A member gets some of the partitions from its group."""
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     library: str = ""
     library_version: str = ""
     keys: int = 0
-    """Number of keys of a producer's records, 0 for none. Every `tombstone_every`-th record of a key is a tombstone
-    (`payload.Keys`)."""
+    """Number of keys of a producer's records, 0 for none. `payload.Keys` explains this and `tombstone_every`."""
     tombstone_every: int = 0
     stamps: bool | None = None
     """True: the producer gives each record the timestamp `wall_ns` of the case plus `sent_ns`. False: its library sets
     timestamps. None: no producer, or an old run."""
     killed: bool = False
-    """A fault killed the client: its folder has no `_END`, and its journal was converted into the ledger."""
+    """True if a fault killed it. Its folder then has no `_END`, and its journal was converted into the ledger."""
 
 
 class CaseFile(Document):
     """`case.json`: the case that was run, with everything that is needed to run it again.
 
-    `resolved`: the case in the form of `ackproof.plan`. `replay`: the command that runs it again. `settings`: the
-    values that its matrix chose. `assumed`: one sentence for each Kafka release whose rules are not known. `jars`:
-    Kafka label → file name → SHA-256. `racks`: rack → nodes. `wall_ns`: start of the run, ns since the Unix epoch.
+    `resolved`: the case with every random choice drawn. `replay`: the command that runs it again. `settings`: values
+    that its matrix chose. `assumed`: a sentence for each Kafka release whose rules are not known. `environment`: name →
+    version, or fact about the machine. `jars`: Kafka label → file name → SHA-256. `racks`: rack → nodes. `wall_ns`:
+    start of the run, ns since the Unix epoch.
     """
 
     format: Literal[1] = 1
@@ -130,7 +130,7 @@ class FinalReadFile(Document):
     @property
     def read_out(self) -> bool:
         """True if the read of every partition is complete or, in a partition with records, reached its `end`. Writers
-        may still be active then. False if there are no partitions."""
+        may have been active meanwhile. False if there are no partitions."""
         return bool(self.partitions) and all(
             read.complete or read.position >= read.end > read.start for read in self.partitions
         )
@@ -150,7 +150,7 @@ class RecordCounts(Document):
 
 
 class DeletedWindows(Document):
-    """Windows that a soak deleted because nothing was found in them (`--keep`).
+    """Windows that a soak deleted (`--keep`). They had no findings, except of class `surfaced`.
 
     `windows`: their number. `records`: sums over all windows of the soak, deleted or not: rows of the ledgers, and
     records that were read back. `gone`: produce attempts in ledger parts that were deleted, counted before the
@@ -239,8 +239,8 @@ class AuditFile(Document):
 
 
 class ClassJudgement(Document):
-    """The judge's ruling on one anomaly class. `forbidden`: True if the settings forbid it, False if they allow it.
-    None: the class is not judged, for the reason in `why`."""
+    """The judge's ruling on one anomaly class. `forbidden`: True if the prediction, or else the settings, forbid it.
+    False if they allow it. None: the class is not judged, or nothing decides; `why` has the reason."""
 
     anomaly: str
     count: int

@@ -23,7 +23,8 @@ class CommitResult(IntEnum):
 
     ACCEPTED = 0
     REFUSED = 1
-    """The coordinator answered with an error that is thrown before the append."""
+    """An error that shows that nothing was committed: one that is thrown before the append, or in a transaction one
+    after which the transaction was aborted."""
     UNKNOWN = 2
     """No answer, a time-out, or an error after which the commit may be in the log."""
 
@@ -70,7 +71,7 @@ DELIVERIES: Final = required(
     ("state", pa.int8()),
     ("commit", pa.int64()),
 )
-"""One row per delivery of a record to a member, by partition, in the order of delivery.
+"""One row per delivery of a record to a member. Sorted by partition, then in the order of delivery.
 
 `member`: number N of the client `gN`. `generation`: generation of the group (classic) or member epoch (KIP-848) at the
 poll. `batch`: number of the poll. `producer`, `seq`: identity in the record's value. `processed_ns`: -1 if the record
@@ -91,12 +92,12 @@ COMMITS: Final = required(
     ("error", pa.string()),
     ("transaction", pa.bool_()),
 )
-"""One row per partition of a commit that a member asked for, by partition, in the order of the calls; automatic
-commits of a library have none.
+"""One row per partition of a commit that a member asked for; none for a library's automatic commits. Sorted by
+partition, then in the order of the calls.
 
-`generation`, `generation_after`: the member's generation or epoch before the call, and after its answer. `begun_ns`:
-time just before the call. `done_ns`: time of the answer, -1 for none. `result`: a `CommitResult`. `transaction`: True
-if the offsets were sent in a transaction."""
+`number`: number of the commit among those of the member. `generation`, `generation_after`: the member's generation or
+epoch before the call, and after its answer. `begun_ns`: time just before the call. `done_ns`: time of the answer, -1
+for none. `result`: a `CommitResult`. `transaction`: True if the offsets were sent in a transaction."""
 
 MEMBERSHIP: Final = required(
     ("group", pa.string()),
@@ -135,7 +136,8 @@ class OffsetsRecord(StrEnum):
     REMOVED = "removed"
     """A tombstone of OffsetCommit: the offset expired, or the group, the topic or the offset was deleted."""
     GROUP = "group"
-    """A generation (GroupMetadata) or a group epoch (ConsumerGroupMetadata) begins: `epoch`; -1: it was deleted."""
+    """A generation (GroupMetadata) or a group epoch (ConsumerGroupMetadata) begins: `epoch`; -1: the group was
+    deleted."""
     MEMBER = "member"
     """ConsumerGroupCurrentMemberAssignment: `member_id` has the member epoch `epoch`; -1: it left; -2: it left and is
     static. One row for each partition that it owns (assigned, or to be revoked by it), with its assignment epoch in
@@ -161,10 +163,11 @@ OFFSETS_LOG: Final = required(
     ("number", pa.int64()),
     ("generation", pa.int32()),
 )
-"""`observed/offsets-log.parquet`: one row per record of a group in each replica's log of `__consumer_offsets`, ordered
-by node, log partition and log offset. `record`: an `OffsetsRecord`. `decision`: a `LogDecision`; `decided_at`: log
-offset of the marker, else -1. `member`, `number`, `generation`: of the commit that wrote it, from its metadata
-(`CommitMetadata`); -1 if it has none. Groups that the experiment does not have are left out."""
+"""`observed/offsets-log.parquet`: one row per record of a group in each replica's log of `__consumer_offsets`, or one
+per partition of a MEMBER record. Ordered by node, log partition and log offset. `record`: an `OffsetsRecord`.
+`decision`: a `LogDecision`; `decided_at`: log offset of the marker, else -1. `member`, `number`, `generation`: of the
+commit that wrote it, from its metadata (`CommitMetadata`); -1 if it has none. Groups that the experiment does not have
+are left out."""
 
 
 class CommitMetadata(NamedTuple):

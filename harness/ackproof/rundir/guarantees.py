@@ -62,7 +62,7 @@ class ErrorRow(NamedTuple):
     resend: Resend
     appended: Appended
     why: str
-    """Place in their source code where Kafka or the library gives this error."""
+    """When Kafka or the library gives this error, and so why the batch can or cannot have been appended."""
 
     @property
     def definite(self) -> bool:
@@ -91,7 +91,8 @@ class Excuse(StrEnum):
 
 
 class Holds(StrEnum):
-    """Result of the experiment that tried to break a guarantee."""
+    """Whether a guarantee held against the experiment that tried to break it. EXCEPT: it broke only for reasons that
+    the row lists (`Excuse`). NO: the library promises nothing for these settings, attacked or not."""
 
     YES = "yes"
     EXCEPT = "with exceptions"
@@ -104,8 +105,8 @@ class Guarantee(NamedTuple):
 
     `idempotence`: on or off. `retries`: 0, > 0 or any. `acks`: the values that the row is about. `in_flight`:
     number of requests in flight, or any. `holds`: the result of the `attack`, an experiment that tried to
-    break it. `words`: the promise. `source`: where the library's code or manual makes it. `excuses`: reasons
-    for which single records may break it.
+    break it. `words`: the promise, or why there is none. `source`: where the library's code or manual shows it.
+    `excuses`: reasons for which single records may break it.
     """
 
     anomaly: str
@@ -175,7 +176,7 @@ class Library(NamedTuple):
     sources: Mapping[Fact, str]
     """Place in the library's source code or manual from which each fact is known."""
     cannot: Mapping[str, str]
-    """What its clients cannot do, such as a `Use` → why."""
+    """Use that its clients lack (a `Use`, or another text for the page) → reason."""
 
     def guarantee(self, anomaly: str, *, idempotence: bool, retries: bool, acks: str) -> Guarantee:
         """Return the first guarantee on this anomaly class for producers with these settings and any number of requests
@@ -271,8 +272,8 @@ that of simulated clients, which behave as librdkafka does."""
 
 
 def taken_back_codes(library: str) -> tuple[int, ...]:
-    """Return the error codes of records that a producer of this library took back itself. `library`: name in the footer
-    of a ledger's part, '' if it has none; of an unknown library there are none."""
+    """Return the error codes of records that a producer of this library took back itself (`Resend.TAKEN_BACK`); () for
+    an unknown library. `library`: name in the footer of a ledger's part, '' if the footer has none."""
     tables = LIBRARIES.get(LIBRDKAFKA if library in _AS_LIBRDKAFKA else library)
     return tuple(row.code for row in tables.errors if row.resend is Resend.TAKEN_BACK) if tables else ()
 

@@ -69,7 +69,7 @@ class ComparedQuantity(Document):
 
 class ComparedCount(Document):
     """A class of anomalies whose counts differ between the batches. `counts`: per batch, one number for each repeat
-    that counted the class; empty if the batch does not have the case."""
+    that counted the class; empty if no repeat did, or if the batch does not have the case."""
 
     anomaly: str
     counts: tuple[tuple[int, ...], ...]
@@ -160,9 +160,10 @@ class TrendPoint(Document):
 
     `verdicts`: the verdicts in words, with their counts. `worst`: the worst verdict as text: `FAIL`, `None` (a repeat
     has no verdict), `INCONCLUSIVE` or `PASS`, in this order. `lost`: number of lost records; None unless all repeats
-    counted them. `recovery`: mean over the repeats of the longest gap between acknowledgements. `throughput`: the same
-    of `rate(produce)`. `changed`: differences of the settings from the previous point, in words. `apart`: in words,
-    whether recovery or throughput differ from the last known values beyond the confidence interval.
+    counted them. `recovery`: mean over the repeats of the longest gap between acknowledgements, in seconds.
+    `throughput`: mean of `rate(produce)`, in records per second. `changed`: differences of the settings from the
+    previous point, in words. `apart`: in words, whether recovery or throughput differ from the last known values beyond
+    the confidence interval.
     """
 
     batch: str

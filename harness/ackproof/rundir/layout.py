@@ -1,4 +1,4 @@
-"""Paths of the files of a batch and a case. Files of a soak's windows have theirs in `rundir.windows`."""
+"""Paths of the files of a batch and a case. `rundir.windows` has the paths of a soak's windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERIES_FILE: Final = "series.parquet"
 this one is taken.
 """
 COMMITS: Final = "commits.jsonl"
-"""In a live reader's folder below `clients`: its offset commits."""
+"""Name of the file with a live reader's offset commits, in its folder below `clients`."""
 _FILE_OF = {"findings": re.compile(r"[^/\0]+\.parquet"), "series": re.compile(r"series[^/\0]*\.parquet")}
 """Allowed names of the files that `audit.json` lists. No such name leads out of its folder."""
 _ATTEMPT = re.compile(r"part-[0-9a-f]{8}-[0-9]+-[0-9]+-")
@@ -82,25 +82,26 @@ class CaseDir:
     clients = _PathBelow("clients")
     """Settings, statistics and output of client processes, one folder per client."""
     nodes = _PathBelow("nodes")
-    """One folder per node: server.properties, hosts, logs and (until the end of the run) data."""
+    """One folder per node: server.properties, hosts file, logs and (until the end of the run) data."""
     attached_json = _PathBelow("attached.json")
     """Topics created on a cluster that ackproof does not own. Exists until they are deleted there."""
     windows = _PathBelow("windows")
     """One folder per window of a soak (`rundir.windows`)."""
     observed = _PathBelow("observed")
-    """Observations of the cluster through Kafka's protocol."""
+    """Folder of the observations: what brokers and nodes answered, their logs on disk, and the load of the machine."""
     samples = _PathBelow("observed/partitions.jsonl")
     """Leader, ISR, leader epoch, high watermark, log ends: one JSON object a line, each a sample of one partition."""
     pulse = _PathBelow("observed/pulse.jsonl")
     """Load of the machine and the harness, once a second: pressure, steal, delays, records sent."""
     metrics = _PathBelow("observed/metrics.parquet")
-    """The nodes' own metrics, scraped once a second. Written only if the experiment asks for them."""
+    """The nodes' own metrics, scraped once a second. Written only with `observe: {metrics: true}`."""
     brokers = _PathBelow("observed/brokers.jsonl")
-    """Answers of each broker. Written only if the experiment asks for them."""
+    """Each broker's own view of the cluster, and what it serves to a client. Written only with `observe: {brokers:
+    true}`."""
     final_read = _PathBelow("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     recovery = _PathBelow("observed/recovery.json")
-    """Partitions, replicas and clients that had not recovered when the run was over."""
+    """What had not recovered when the run was over: partitions, replicas, clients, groups, controllers."""
     committed = _PathBelow("observed/committed.json")
     """Committed offsets when the run was over: of each group's coordinator, and of the replicas' logs. Written only if
     readers commit, on a cluster that ackproof owns."""
@@ -109,13 +110,13 @@ class CaseDir:
     replica_batches = _PathBelow("observed/replicas.parquet")
     """One row per record batch of each replica at the end."""
     service = _PathBelow("observed/service.json")
-    """What became of a service under test (`rundir.service`)."""
+    """How the instances of a service under test ended, and its group's commits (`rundir.service`)."""
     service_output = _PathBelow("observed/service.parquet")
     """Output records of a service under test (`rundir.service.OUTPUT`)."""
     groups = _PathBelow("observed/groups.json")
-    """What became of consumer groups and their members (`rundir.groups`)."""
+    """State of consumer groups and their members at the end of the run (`rundir.groups`)."""
     shares = _PathBelow("observed/shares.json")
-    """What became of share groups and their members (`rundir.shares`)."""
+    """State of share groups and their members at the end of the run (`rundir.shares`)."""
     offsets_log = _PathBelow("observed/offsets-log.parquet")
     """History of the experiment's groups in each replica's log of `__consumer_offsets`."""
     metadata_log = _PathBelow("observed/metadata.jsonl")
@@ -125,9 +126,9 @@ class CaseDir:
     timestamps_json = _PathBelow("timestamps.json")
     """Timestamps that records of each partition may have; computed before the audit."""
     groups_plan = _PathBelow("groups-plan.json")
-    """What the audit must know of consumer groups (`rundir.groups`); written before the audit."""
+    """Facts about the case's consumer groups that the audit needs (`rundir.groups`); written before the audit."""
     audit_json = _PathBelow("audit.json")
-    """Counts of the audit."""
+    """Counts of the audit by anomaly class, and the names of its findings and series files (`documents.AuditFile`)."""
     findings = _PathBelow("findings")
     """Folder of Parquet files, one row per unit counted; see `finding_parts`."""
     conformance_json = _PathBelow("conformance.json")
@@ -140,15 +141,13 @@ class CaseDir:
     """The verdict and its reasons."""
 
     def served(self, reader: str) -> Path:
-        """Return the path of the file with the brokers from which a live reader fetched. It exists only if
-        the experiment asks for it.
-        """
+        """Return the path of the file with the brokers from which a live reader fetched. It exists only with
+        `observe: {brokers: true}`."""
         return self.clients / reader / "served.jsonl"
 
     def commits(self, reader: str) -> Path:
-        """Return the path of the file with a live reader's offset commits. It exists only if the reader
-        commits.
-        """
+        """Return the path of the file with a live reader's offset commits. It exists only if the reader commits
+        (`commit_every`)."""
         return self.clients / reader / COMMITS
 
     def starts(self, reader: str) -> Path:

@@ -116,7 +116,7 @@ class ConsumedRows:
     `phase`: a `ReadPhase`. `place`: index into `places`, of the partition that the record was read from. `producer`,
     `seq`, `origin`, `origin_partition`, `intact`: what its value states (`payload.Identity`); `origin` is an index into
     the topic names `origins`. `assignment`: number of the reader's assignment. `leader_epoch`: -1 if the broker did not
-    send it. `read_ns`: ns since the run's start.
+    send it. `read_ns`: ns since the run's start. `timestamp_ms`: the record's timestamp, ms since the Unix epoch.
     """
 
     reader: int
@@ -310,15 +310,16 @@ def _sort_by_place(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def write_table(path: Path, table: pa.Table, *, by_place: bool = False) -> None:
-    """Write a table with its schema as a Parquet file; `by_place`: sorted by partition, so that a reader of some
-    partitions need not decode the others. Raises OSError if it cannot be written."""
+    """Write a table with its schema as a Parquet file, in place of an existing file. `by_place`: sort the rows by
+    partition, so that a reader of some partitions need not decode the others. Raises OSError if it cannot be
+    written."""
     with storage.create_parquet(path, table.schema, **column_encodings(table.schema)) as file:
         for row_group in _sort_by_place(table) if by_place else [table]:
             file.write_table(row_group)
 
 
 def column_encodings(schema: pa.Schema, repeating: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return options of a Parquet writer: numbers that rise from row to row are written as differences, the columns
+    """Return options of a Parquet writer: the columns `_RISING` are written as differences from row to row, the columns
     `repeating` in dictionaries. `repeating` None: all columns that are not written as differences."""
     rising = [name for name in schema.names if name in _RISING]
     others = [name for name in schema.names if name not in _RISING]

@@ -127,7 +127,8 @@ class ProcessLife:
 
     @property
     def killed_ns(self) -> list[int]:
-        """Times at which a node's process ended by itself or by SIGKILL, in ns since the run's start."""
+        """Times at which a node's process ended by itself or by SIGKILL, in ns since the run's start; [] for a
+        client."""
         return [
             event.t_ns
             for event in self.ends
@@ -155,7 +156,7 @@ class Lifelines:
     faults: Mapping[int, FaultLife]
     every_fault: Mapping[int, FaultLife]
     fault_events: Mapping[int, Sequence[Event]]
-    """All events of each fault."""
+    """Number of a fault → all its events, in the order of the timeline."""
     nodes: Mapping[int, ProcessLife]
     clients: Mapping[str, ProcessLife]
 

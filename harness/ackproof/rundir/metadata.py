@@ -156,7 +156,7 @@ class OtherEntry(MetadataEntry):
 
 
 class LogEnded(MetadataEntry):
-    """The last line of the file: the log ended at `offset`, and `records` lines precede this one.
+    """The last line of the file. `offset`: log end offset of the metadata log. `records`: number of lines before this.
 
     Files of older versions and of the simulator do not have it.
     """

@@ -29,7 +29,7 @@ class ForbiddenStep(Document):
     offset: int = -1
     """Offset of the record in the metadata log (in ZooKeeper mode: zxid); -1 if the step is in no record."""
     t_ns: int = -1
-    """Time since the run's start; -1 unknown."""
+    """Time of the step, in ns since the run's start; -1 unknown."""
     topic: str = ""
     partition: int = -1
     certain: bool = False
@@ -37,11 +37,10 @@ class ForbiddenStep(Document):
 
 
 class Truncation(Document):
-    """A truncation: offsets `from_offset` … `to_offset - 1` of leader epoch `old_epoch`, which a later leader did not
-    have.
+    """A truncation: offsets of leader epoch `old_epoch`, from `from_offset` on, which a later leader did not have.
 
-    `new_epoch`, `new_leader`: the later leader. `why`: how it became leader, in words. `acked`: number of acknowledged
-    records at these offsets.
+    `to_offset`: offset after the last acknowledged record among them. `new_epoch`, `new_leader`: the later leader.
+    `why`: how it became leader, in words. `acked`: number of acknowledged records at these offsets.
     """
 
     topic: str
@@ -59,11 +58,11 @@ class Deletion(Document):
     """A deleted incarnation of a topic's partition (from a creation of the topic to its deletion). Times are ns since
     the run's start.
 
-    `removed_ns`: its deletion in the metadata log. `until_ns`: latest time at which its leader can still have appended;
-    -1 without a leader. `again_ns`: creation of the next incarnation; -1 never. An acknowledgement between `again_ns`
-    and `until_ns` can belong to either incarnation. `either`: number of acknowledged records that may belong to this
-    incarnation or to another one. `first_either`, `last_either`: their lowest and highest offset; -1 without any.
-    `why`: the deletion in words.
+    `created_ns`: its creation. `until_ns`: latest time at which its leader can still have appended; -1 without a
+    leader. `again_ns`: creation of the next incarnation; -1 never. An acknowledgement between `again_ns` and `until_ns`
+    can belong to either incarnation. `either`: number of acknowledged records that may belong to this incarnation or to
+    another one. `first_either`, `last_either`: their lowest and highest offset; -1 without any. `why`: the deletion in
+    words.
     """
 
     topic: str
@@ -96,10 +95,10 @@ class ClassExplained(Document):
     that removed each record.
 
     `explained`: a step was found; `deleted`: those of them that were deleted with their topic
-    (`ConformanceFile.deletions`). `by_interval`: acknowledged without an offset. An event that can remove records in
-    flight, such as an election, lies between the producer's surviving records before and after them. `unexplained`: no
-    step and no event was found. `not_replayed`: not examined, for the reasons in `ConformanceFile.not_replayed`. For
-    `lost` and `displaced`, `count` = `explained` + `by_interval` + `unexplained` + `not_replayed`.
+    (`ConformanceFile.deletions`). `by_interval`: acknowledged without an offset, and explained by an event such as an
+    election, or by bytes that no broker had read (`UnplacedLoss.why`). `unexplained`: nothing explains them.
+    `not_replayed`: not examined, for the reasons in `ConformanceFile.not_replayed`. For `lost` and `displaced`, `count`
+    = `explained` + `by_interval` + `unexplained` + `not_replayed`.
     """
 
     anomaly: str
@@ -129,9 +128,9 @@ class UnexplainedRecord(Document):
 class UnplacedLoss(Document):
     """Consecutive missing records that were acknowledged without an offset (acks=0): `first_seq` … `last_seq`.
 
-    `why`: the event that explains the loss; it lies between the surviving records of the same producer and partition
-    just before and just after the missing ones. '': no event explains them. A record that was never appended looks the
-    same as one that was truncated.
+    `why`: what explains the loss; '' if nothing does. It is an event between the surviving records of the same producer
+    and partition just before and just after the missing ones. Or, after the last survivor, bytes that no broker had
+    read when the producer closed. A record that was never appended looks the same as one that was truncated.
     """
 
     topic: str
@@ -169,11 +168,11 @@ class ConformanceFile(Document):
     steps: dict[str, int] = Field(default_factory=dict)
     """Number of steps by kind (`fenced`, `ISR shrunk by its leader`, `preferred election`, …)."""
     forbidden: ForbiddenStep | None = None
-    """The first forbidden step; None if there is none."""
+    """The first forbidden step by time, those of unknown time last; None if there is none."""
     forbidden_steps: int = 0
     """Number of forbidden steps. Later ones may be consequences of the first."""
     more_forbidden: tuple[ForbiddenStep, ...] = ()
-    """Examples of further forbidden steps."""
+    """The next forbidden steps in the same order, a limited number."""
     truncations: tuple[Truncation, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     classes: tuple[ClassExplained, ...] = ()
@@ -221,7 +220,8 @@ class StoryStep(Document):
 
 
 class PredictedClass(Document):
-    """The model's prediction for one anomaly class. `topics`: topics to which it applies; empty: the whole case."""
+    """The model's prediction for one anomaly class. `topics`: topics to which it applies; empty: the whole case, or
+    only `partitions`. `why`: its reason, in words."""
 
     anomaly: str
     chance: Chance
@@ -270,7 +270,7 @@ class PredictionFile(Document):
     states: int = 0
     seconds: float = 0.0
     reductions: tuple[str, ...] | None = None
-    """Reductions of the search on which the answers depend. Empty: a plain search. None: not recorded."""
+    """Reductions of the search on which the answers depend. Empty: a plain search. None: no search, or not recorded."""
     clamped: tuple[str, ...] = ()
     """Numbers of the case that were reduced to fit the exploration."""
     not_predicted: tuple[str, ...] = ()
@@ -341,8 +341,8 @@ class WorstSeed(Document):
 class ShrunkSchedule(Document):
     """A fault schedule, as small as a search found, that still shows an anomaly at one seed.
 
-    `what`: the quantity that shows it. `value`: its number under this schedule. `before`: number of faults of the full
-    schedule. `runs`: number of schedules tried.
+    `what`: the quantity that shows it. `value`: its number under this schedule. `before`: number of faults that began
+    in the run with the full schedule, without storms. `runs`: number of schedules tried.
     """
 
     seed: int
@@ -355,13 +355,14 @@ class ShrunkSchedule(Document):
 
 class SimulationFile(Document):
     """Results of all simulated runs of one case. `runs`: number of these runs. `first_seed`: seed of the first; the
-    others are the next integers.
+    others are the next integers. In a run's folder it is 0, and the seeds begin at that of the case.
 
     `incomplete`: number of runs whose final read was incomplete, or in which a fault was not confirmed. They count in
     `runs` and are left out of `spreads`, `elected` and `worst`. `linger_ms`: time for which a producer fills a batch.
-    `coarseness`: number of records that all producers together gather in that time. Counts are no more exact, because a
-    batch is simulated as a whole. `seconds`: duration of the simulation. `spreads`: one per quantity. `elected`: first
-    leaders after the first fault. `worst`: seeds with the most lost records, duplicates or unavailability.
+    `coarseness`: number of records that all producers together gather in that time. Counts are exact only to about this
+    number, because a batch is simulated as a whole. `seconds`: duration of the simulation. `spreads`: one per quantity.
+    `elected`: first leaders after the first fault. `worst`: seeds with the most lost records, duplicates or
+    unavailability.
     """
 
     case: str
@@ -384,7 +385,7 @@ class SimulationFile(Document):
 
 
 class SweepFile(Document):
-    """Output of `ackproof simulate --json`: all cases."""
+    """Output of `ackproof simulate --json`: all cases, and the exit code of the command."""
 
     cases: tuple[SimulationFile, ...]
     exit_code: int = 0

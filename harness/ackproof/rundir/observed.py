@@ -206,8 +206,8 @@ def read_commits(path: Path) -> list[OffsetCommit]:
     """Return all commits in order, each in its last known state: the file has a line when a commit begins and when it
     ends.
 
-    Empty if the file does not exist. Raises `BadInput` if a line other than the last is unreadable, OSError if the file
-    is.
+    Empty if the file does not exist. Raises `BadInput` if a line other than the last is invalid, OSError if the file
+    cannot be read.
     """
     return list({attempt.begun_ns: attempt for attempt in read_lines(path, OffsetCommit)}.values())
 
@@ -262,8 +262,9 @@ def read_pulses(path: Path) -> list[Pulse]:
 
 
 class Unrecovered(Document):
-    """One partition, replica, client, group or controller quorum that did not recover within its bound. Offsets and ids
-    are -1 if unknown."""
+    """One partition, replica, client, group or controller quorum that did not recover within its bound. `anomaly`: its
+    liveness class, such as `stuck-replica`. Offsets and ids are -1, and texts '', if unknown or of no concern to that
+    class."""
 
     anomaly: str
     topic: str = ""

@@ -58,7 +58,7 @@ class Identity(NamedTuple):
 
 NOBODY: Final = Identity(-1, -1, "", -1, False)
 FOREIGN: Final = Identity(-1, -1, "", -1, True)
-"""Identity that stands for an intact value of another run."""
+"""Identity that `decode` returns for an intact value of another run."""
 
 
 def run_bytes(run_id: str) -> bytes:
@@ -174,7 +174,7 @@ class Keys:
 
 
 UNKNOWN_CONTENT: Final = -1
-"""Content sum that stands for unknown."""
+"""Value for a batch whose content sum is not known (`payload_bulk.content_sum`), such as a damaged one."""
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
 """Content sums that stand for a batch with a transaction marker (ControlRecordType): abort (0) or commit (1)."""

@@ -16,14 +16,15 @@ from ackproof.rundir.layout import CaseDir
 
 
 def state_directory() -> Path:
-    """Return the state folder of this user: `$XDG_STATE_HOME/ackproof`, or `~/.local/state/ackproof`."""
+    """Return the state folder of this user: `$XDG_STATE_HOME/ackproof` if that variable is an absolute path, else
+    `~/.local/state/ackproof`. It need not exist."""
     home = os.environ.get("XDG_STATE_HOME", "")
     return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "ackproof"
 
 
 class RunEntry(Document):
-    """One registered run, with its folder and the harness process that owns it. `owner_started`: start of that process
-    in clock ticks since boot, which distinguishes its pid from a later reuse."""
+    """One registered run. `case_dir`: its folder. `owner_pid`: the harness process that runs it. `owner_started`: start
+    of that process in clock ticks since boot, which distinguishes its pid from a later reuse; 0: unknown."""
 
     run_id: str
     case_dir: str

@@ -54,7 +54,8 @@ class Removal:
     that did not know of the deletion could still append."""
     deleted_why: str = ""
     may_expire: bool = False
-    """True if retention could delete records in this run. Each broker deletes at its own time."""
+    """True if retention could delete records in this run. Each broker deletes at its own time, so the logs of a
+    partition may then begin at different offsets."""
 
     @property
     def removes(self) -> bool:
@@ -95,8 +96,8 @@ P = TypeVar("P", Removal, TimestampRule)
 
 
 def write_by_partition(path: Path, rows: Iterable[Removal | TimestampRule]) -> None:
-    """Write `removals.json` or `timestamps.json` of a run, at most one entry for each partition. Raises OSError if it
-    cannot be written."""
+    """Write `removals.json` (rows of class `Removal`) or `timestamps.json` (`TimestampRule`) of a run. Give at most one
+    row for each partition. Raises OSError if the file cannot be written."""
     path.write_text(json.dumps({path.stem: [asdict(row) for row in rows]}, indent=1), encoding="utf-8")
 
 

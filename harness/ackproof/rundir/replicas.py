@@ -106,8 +106,9 @@ class EpochStart(Document):
 class Replica(Document):
     """The log of one replica as found on disk. Offsets are -1 if unknown.
 
-    `log_end`: offset after its last complete batch. `high_watermark` and `recovery_point` come from checkpoint files,
-    which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches, without
+    `log_start`: first offset of its first batch. `log_end`: offset after its last complete batch. Both are the base
+    offset of the last segment if the log has no batch. `high_watermark` and `recovery_point` come from checkpoint
+    files, which lag behind. `epochs`: its leader-epoch checkpoint. `records`: number of records in its batches, without
     transaction markers. `rest`: bytes after the last complete batch. `folder`: path of the log. `topic_id`: id from
     `partition.metadata`, a UUID in hexadecimal; '' if the file is missing or has no id that can be read.
     """

@@ -60,9 +60,9 @@ CONSUMED: pa.Schema = required(
     ("read_ns", pa.int64()),
     ("timestamp_ms", pa.int64()),
 )
-"""One row per record that a reader got. `phase`: 0 live read, 1 final read. Where producers use transactions, reads
-at read_committed have their own: 2 live read, 3 final read. `leader_epoch`: -1 unknown. `producer`, `seq`: -1 if the
-value has no readable identity of this run."""
+"""One row per record that a reader got. `phase`: a `ReadPhase`. `assignment`: a new number after each assignment, seek,
+reset or restart of the reader. `leader_epoch`: -1 unknown. `producer`, `seq`, `origin_partition`: -1, and
+`origin_topic` '', if the value has no readable identity of this run. `timestamp_ms`: the record's own timestamp."""
 
 FINDINGS: pa.Schema = required(
     ("class", pa.string()),
@@ -73,7 +73,8 @@ FINDINGS: pa.Schema = required(
     ("seq", pa.int64()),
     ("detail", pa.string()),
 )
-"""One row per unit (record, offset, replica, …) that the audit counted; -1 and '' are unknown."""
+"""One row per unit (record, offset, replica, …) that the audit counted; -1 and '' are unknown. `class`: an `Anomaly`.
+`detail`: what was found, in words."""
 
 GROUP_FINDINGS: pa.Schema = pa.schema(
     [*FINDINGS, pa.field("group", pa.string()), pa.field("member", pa.int32())]

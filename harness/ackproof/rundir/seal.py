@@ -55,9 +55,9 @@ def seal(run: CaseDir, run_id: str) -> None:
 def find_changes(run: CaseDir) -> tuple[str, ...]:
     """Return every difference between the run's files and its seal, one sentence each; empty without any.
 
-    A difference is a changed, missing, unreadable or new file. No files are compared with an unreadable seal, or one of
-    another run: that is the difference then. So is a missing seal if `case.json` says that the run has one. Other runs
-    without a seal, such as those of older versions, give an empty result."""
+    A difference is a changed, missing, unreadable or new file. If the seal cannot be read or is of another run, that is
+    the difference, and no files are compared. A missing seal is a difference if `case.json` says that the run has one;
+    otherwise, as in runs of older versions, the result is empty."""
     case, why = _case(run)
     if not run.seal.exists():
         unsealed = case is not None and case.sealed

@@ -207,7 +207,7 @@ class IsrChanged(EventDetail):
 
 
 class ClientStarted(EventDetail):
-    """A client's process has started."""
+    """A client's process has started, also one that replaces a client which ended."""
 
     KIND = EventKind.CLIENT_STARTED
     pid: int | None = None

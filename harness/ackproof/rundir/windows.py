@@ -100,11 +100,12 @@ class WindowFile(Document):
     parts: tuple[str, ...] = ()
     """Parts of producers that were audited in this window: `client=p0/part-000000.parquet`."""
     deleted: bool = False
-    """True if nothing was found, and its parts of the ledgers and its records were deleted or are about to be."""
+    """True if its parts of the ledgers and its records were deleted or are about to be (`--keep`). It then had no
+    findings, except of class `surfaced`."""
 
     @property
     def complete(self) -> bool:
-        """True if the window was audited completely."""
+        """True if there are no `reasons`. Records in `left` do not matter: the next window covers them."""
         return not self.reasons
 
 
@@ -115,7 +116,7 @@ def window_dir(run: CaseDir, number: int) -> CaseDir:
 
 
 def window_json(run: CaseDir, number: int) -> Path:
-    """Return the path of a window's result."""
+    """Return the path of a window's result (`WindowFile`), which its audit writes."""
     return window_dir(run, number).path / "window.json"
 
 
