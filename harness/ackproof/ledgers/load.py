@@ -300,7 +300,8 @@ class Spilled:
 
 
 class SpillFile:
-    """Writer of a temporary file for rows that do not stay in memory."""
+    """Writes rows that do not stay in memory to the temporary file `path`, in place of an existing file. The
+    constructor raises OSError if the file cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -48,11 +48,11 @@ FINAL: Schema = {**_READ, "intact": "?", "astray": "?", "timestamp_ms": "i8"}
 """Columns of a record in the final read: some of `rundir.schema.CONSUMED`, and `astray`: True if the record's payload
 names another partition than the one from which it was read."""
 COMMITTED: Schema = {**FINAL, "read_ns": "i8"}
-"""Columns of a record in the final read at read_committed."""
+"""Columns of a record in the final read at read_committed. `read_ns` shows whether it was read before its commit."""
 
 
 def is_constant(column: Array) -> bool:
-    """Return True if the column is a numpy view that repeats one value (stride 0)."""
+    """Return True if the column is a numpy view that repeats one value (stride 0); False for an empty column."""
     return len(column) > 0 and column.strides == (0,)
 
 
@@ -213,9 +213,8 @@ def distinct_values(values: Ints) -> Ints:
 
 
 def group_starts(keys: Sequence[Array]) -> Ints:
-    """Return the index of the first row of each combination of key values. The rows must be sorted by these
-    keys.
-    """
+    """Return the index of the first row of each combination of key values, ascending. The rows must be sorted by these
+    keys."""
     length = len(keys[0])
     if length == 0:
         return np.empty(0, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Outcomes of transactions from `ledger/transactions`: footers are checked first, tasks of the audit read the rows.
 
-The table has producer, txn, outcome, and the time at which the commit was asked for. A transaction that is
-not in it has an unknown outcome, and the audit is incomplete.
+The audit uses the columns producer, txn, outcome and commit_ns, the time of the commit request. A transaction that is
+not in the table has an unknown outcome, and the audit is incomplete.
 """
 
 from __future__ import annotations

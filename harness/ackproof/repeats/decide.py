@@ -2,9 +2,9 @@
 groups.
 
 Means are compared by Welch's interval, their ratio by the same on a logarithmic scale (the delta method). Quantiles are
-compared by combining the exact interval of each group (MOVER: Zou and Donner, 2008); a side that one group leaves
-unbounded stays unbounded. Resampling is not used: with three to five repeats its 95 % intervals cover the truth in 80
-to 87 % of cases only (`tests/unit/repeats`).
+compared by combining the exact interval of each group (MOVER: Zou and Donner, 2008). An end that is infinite in one
+group's interval stays infinite. Resampling is not used: with three to five repeats its 95 % intervals cover the truth
+in 80 to 87 % of cases only (`tests/unit/repeats`).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _recovered(left: Estimate, right: Estimate, scale: Callable[[float], float])
     added.
 
     `scale`: function that is applied to each number first, such as the logarithm for a ratio. The result is on that
-    scale. A side that one of the two leaves unbounded is infinite.
+    scale. An end of the result is infinite if one of the two intervals has no bound that it needs.
     """
     low, high = scale(left.seen.low) - scale(right.seen.high), scale(left.seen.high) - scale(right.seen.low)
     beneath = math.hypot(scale(left.seen.low) - scale(left.low), scale(right.high) - scale(right.seen.high))

@@ -108,8 +108,8 @@ class Demand:
     def parse(cls, text: str, unit: Unit) -> Demand:
         """Parse a demand on a quantity of this unit. Raises ValueError for any other text.
 
-        It has a statistic, perhaps two groups of repeats (`of A over B`, `of A minus B`), a bound or range, and perhaps
-        a window: `p95 < 6s`, `mean of acks=all over acks=1 < 2`. Without a bound the number is only measured.
+        A demand has a statistic, perhaps two groups of repeats (`of A over B`, `of A minus B`), a bound or range, and
+        perhaps a window: `p95 < 6s`, `mean of acks=all over acks=1 < 2`. Without a bound the number is only measured.
         """
         at, by, window = split_tail(text)
         match = _DEMAND.match(text[:at].rstrip())
@@ -204,8 +204,9 @@ def value_text(value: Value, unit: Unit, how: Contrast | None = None) -> str:
 
 
 def span_text(low: float, high: float, unit: Unit, how: Contrast | None = None) -> str:
-    """Return the range from `low` to `high` in words; an infinite end is open. `unit`: unit of the quantity. `how`: set
-    if the numbers are differences or ratios of the quantity; None: the quantity itself."""
+    """Return the range from `low` to `high` in words: `1 s to 2 s`, or with an infinite end `at least 1 s`, `at most 2
+    s` or `not bounded`. `unit`: unit of the quantity. `how`: set if the numbers are differences or ratios of the
+    quantity; None: the quantity itself."""
     if not math.isfinite(low):
         return f"at most {_end_text(high, unit, how)}" if math.isfinite(high) else "not bounded"
     if not math.isfinite(high):

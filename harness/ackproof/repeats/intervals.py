@@ -57,8 +57,8 @@ def estimate(
 ) -> Estimate:
     """Estimate a statistic of these values (at least one), with its interval at this confidence (0 … 1).
 
-    Mean: Student's t; there is no interval for one value, or for few equal values. Quantile: exact, by ranks, for any
-    distribution. Maximum: the greatest of these values, whose own range is the interval. `as_if`: assumed number of
+    Mean: Student's t; the interval is unbounded for one value, or for few equal values. Quantile: exact, by ranks, for
+    any distribution. Maximum: the greatest of these values, whose own range is the interval. `as_if`: assumed number of
     such values, to predict the interval of more repeats; None: as many as there are.
     """
     if statistic.is_max:

@@ -25,10 +25,11 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Job(Generic[Group, Message]):
-    """A Spark job: `task` is called with one group of `groups` per task, and yields (key, message) pairs.
+    """A Spark job. `task` is called once for each group, with an iterable of that one group, and yields (key, message)
+    pairs.
 
-    If the job has a `judge`, the messages are shuffled: all messages of a key go to one call of the judge,
-    which yields the results.
+    If the job has a `judge`, the pairs are shuffled: all pairs with one key go to one call of the judge, which yields
+    the results.
     """
 
     what: str

@@ -83,9 +83,8 @@ def classic_context(session: SparkSession) -> SparkContext | None:
 
 
 def active_session() -> SparkSession | None:
-    """Return the active session of this thread, classic or Connect, as spark-submit or a notebook made it; None if
-    there is no active session.
-    """
+    """Return the active session of this thread, classic or Connect, as spark-submit or a notebook made it. None if
+    there is none, or if this process has not imported pyspark."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

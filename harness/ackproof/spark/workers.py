@@ -122,7 +122,8 @@ _HELP = " (PYSPARK_PYTHON or --conf spark.pyspark.python=… says which Python t
 
 def audit_failure(error: BaseException, what: str = "Spark died") -> AuditFailed:
     """Return an `AuditFailed` (code 2) with the cause in one line, taken from a Java or Python stack trace. `what`: the
-    start of that line. If a worker's Python lacks a module or has another version, the line says that instead."""
+    start of that line. If a worker lacks a module, or has another version of Python or ackproof, the line says that
+    instead."""
     text = str(error) or type(error).__name__
     for pattern, line in _UNFIT.items():
         if found := re.search(pattern, text):
