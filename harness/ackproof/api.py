@@ -135,8 +135,9 @@ class Run:
     def metrics(self) -> pandas.DataFrame:
         """Metrics of every node, a row each: t_ns (asked), done_ns (answered), node, metric, value.
 
-        Values are JMX's (times of requests in ms). The metric `up` is 1 if the node answered. Raises `BadInput` if
-        the experiment did not observe metrics, or the run broke off before their file was complete.
+        Values are JMX's (times of requests in ms). Metric `up`: 1 if the node answered, else 0; no row if it was dead.
+        Raises `BadInput` if the experiment did not observe metrics, or if the run broke off before their file was
+        complete.
         """
         if not self._files.metrics.exists():
             raise BadInput(f"{self.directory}: no metrics were scraped; set observe: {{metrics: true}}")

@@ -285,8 +285,8 @@ class GroupPlan(Document):
     isolation: str
     output: str = ""
     committed_read: bool = False
-    """True if the final read at read_committed decides which records the group's input has, because producers use
-    transactions."""
+    """True if the final read at read_committed decides which records the group's input has: its members read at
+    read_committed, and producers use transactions."""
     assignment_epochs: bool = False
     """True if a broker is of Kafka 4.3 or later. Such a broker accepts a commit with an older member epoch for a
     partition that was assigned at or before that epoch."""

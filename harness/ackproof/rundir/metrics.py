@@ -20,7 +20,8 @@ from ackproof.rundir import storage
 
 EVERY_S: Final = 1.0
 UP: Final = "up"
-"""Name of the row that every scrape of a node has: 1 if the node answered, 0 if not."""
+"""Name of the row that every scrape of a node has: 1 if the node answered, 0 if not, also while it is paused. A node
+without a process is not scraped."""
 
 
 class Shape(StrEnum):

@@ -263,8 +263,8 @@ def read_pulses(path: Path) -> list[Pulse]:
 
 class Unrecovered(Document):
     """One partition, replica, client, group or controller quorum that did not recover within its bound. `anomaly`: its
-    liveness class, such as `stuck-replica`. Offsets and ids are -1, and texts '', if unknown or of no concern to that
-    class."""
+    liveness class, such as `stuck-replica`. `topic`, `partition`: for a client the first partition without progress.
+    Offsets and ids are -1, and texts '', if unknown or of no concern to that class."""
 
     anomaly: str
     topic: str = ""

@@ -88,7 +88,8 @@ METRICS: pa.Schema = required(
     ("metric", pa.string()),
     ("value", pa.float64()),
 )
-"""One row per metric of a scrape, and one row `up` per scrape: 1 if the node answered, 0 if not.
+"""One row per metric of a scrape, and one row `up` per scrape: 1 if the node answered, 0 if not. A node without a
+process is not scraped.
 
 `t_ns`: when the node was asked, the same for all nodes of a round. `done_ns`: when it had answered or was given up.
 """
