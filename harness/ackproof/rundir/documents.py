@@ -43,7 +43,7 @@ class Client(Document):
     tombstone_every: int = 0
     stamps: bool | None = None
     """True: the producer gives each record the timestamp `wall_ns` of the case plus `sent_ns`. False: its library sets
-    timestamps. None: no producer, or an old run."""
+    timestamps. None: no producer, a program of the user, or an old run."""
     killed: bool = False
     """True if a fault killed it. Its folder then has no `_END`, and its journal was converted into the ledger."""
 

@@ -43,8 +43,8 @@ class FaultLife:
 
     `confirmed`: confirmation; the fault took effect at an unknown moment between `asked` and this one. `healed`: its
     healing began. `recovered`: its healing was confirmed. `failed`: the fault or its healing failed. `missed`: a storm,
-    which starts faults at random, chose the fault, and it found nothing to break or had no effect. A missed fault alone
-    does not make the evidence incomplete. `over`: the last of `recovered`, `failed` and `missed` that occurred. `role`:
+    which draws faults at random, drew the fault, and it did not begin or had no effect. A missed fault alone does not
+    make the evidence incomplete. `over`: the last of `recovered`, `failed` and `missed` that occurred. `role`:
     the fault's target, in words. `witness`, `healing_witness`: the observations that confirmed the fault and its
     healing, in words.
     """
@@ -146,7 +146,7 @@ class Lifelines:
     """Timeline of a run, sorted by fault, node and client in one pass over its events.
 
     `faults`: faults that were requested, by number. `every_fault`: also faults that have events but were never
-    requested. Their trigger never fired, or a storm drew them and they found nothing to break.
+    requested. Their trigger never fired, or a storm drew them and they did not begin.
     """
 
     phases: Mapping[str, int]

@@ -98,9 +98,8 @@ class BrokerRegistered(MetadataEntry):
 
 
 class BrokerChanged(MetadataEntry):
-    """A broker's registration changed: BrokerRegistrationChangeRecord (API key 17). A field is None if the
-    record does not change it.
-    """
+    """A broker's registration changed: BrokerRegistrationChangeRecord (API key 17). A field is None if the record does
+    not change it. In ZooKeeper mode the broker's znode was removed, and `fenced` is True."""
 
     kind: Literal["broker"] = "broker"
     node: int

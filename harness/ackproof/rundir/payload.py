@@ -149,7 +149,8 @@ def decode(run_id: str, value: bytes | None) -> Identity:
 
 
 HEADER: Final = "ackproof"
-"""Name of the record header that carries the identity of a tombstone, which has no value."""
+"""Name of a record header. A tombstone, which has no value, carries there what would be its value. For a service under
+test with `identity: header`, each record carries its identity there as text (`identity_text`)."""
 _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 

@@ -126,14 +126,14 @@ class FaultRecovered(EventDetail):
 
 
 class FaultFailed(EventDetail):
-    """The fault or its healing was not confirmed, its effect did not last, or its trigger never fired."""
+    """The fault did not begin, its effect or healing was not confirmed, or its effect did not last."""
 
     KIND = EventKind.FAULT_FAILED
     reason: str = ""
 
 
 class FaultMissed(EventDetail):
-    """A fault that a storm had chosen at random found nothing to break, or had no effect."""
+    """A fault that a storm had chosen at random did not begin, found nothing to break, or had no effect."""
 
     KIND = EventKind.FAULT_MISSED
     reason: str = ""
