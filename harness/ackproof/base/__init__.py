@@ -1,4 +1,5 @@
-"""What every package builds on: child processes, waiting, interrupts, the exception tree, units.
+"""Code that every package builds on: child processes, waiting, interrupts, exceptions, units, and the environment of
+the process.
 
-Code belongs here if it knows nothing of Kafka and has more than one user.
+Code belongs here if it knows nothing of Kafka and more than one package uses it.
 """

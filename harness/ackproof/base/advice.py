@@ -1,4 +1,4 @@
-"""Messages to a user about wrong input, whose parts stay fields: the fact, and what to do about it."""
+"""Messages to a user about wrong input. Their parts stay readable as fields: the fact, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ class Advice(str):
     """A message as text, which keeps its parts. Exceptions and pydantic pass it on as any text.
 
     `fact`: what is wrong. `hint`: what to do about it; "" for nothing. `suggestion`: the name that the user probably
-    meant; "" for none. `is_shape`: the fact is the expected shape alone, and who reports it adds what the file has. An
-    `Advice` as `fact` passes on its parts that are not given.
+    meant; "" for none. `is_shape`: True if the fact names only the expected shape, to which the reader of the file adds
+    the value that the file has. If `fact` is an `Advice`, its parts apply where the caller gives none.
     """
 
     fact: str
@@ -38,11 +38,12 @@ class Advice(str):
 
 
 def expected(what: str) -> Advice:
-    """Return the message about a value that has another shape than `what`."""
+    """Return the message about a value of another shape than `what`, which is in words, such as `a list`. Its
+    `is_shape` is True."""
     return Advice(f"expected {what}", is_shape=True)
 
 
 def advice_of(error: Exception) -> Advice:
-    """Return the message of an exception with its parts. If it was raised with other than an `Advice`, its whole text
-    is the fact."""
+    """Return the message of an exception with its parts. If the exception was not raised with an `Advice`, its whole
+    text is the fact."""
     return error.args[0] if error.args and isinstance(error.args[0], Advice) else Advice(str(error))

@@ -1,6 +1,6 @@
 """The locale, the cache folder and the disks that a process finds.
 
-ackproof encodes file names in UTF-8 whatever the locale is. In the locale C, as in many CI jobs and containers, Java
+ackproof encodes file names in UTF-8 whatever the locale is. Many CI jobs and containers have the locale C. There, Java
 finds no file with an umlaut in its path, and Python without its UTF-8 mode cannot even name one. Messages on the
 terminal keep the encoding of the locale.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from ackproof.base.errors import BadInput
 
 _UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
-"""Locales to try. glibc has the first one built in since 2.35; Debian and Fedora had it long before."""
+"""Locales to try, in this order. glibc has the first one built in since 2.35; Debian and Fedora had it long before."""
 
 
 def use_utf8_in_children() -> None:
@@ -59,7 +59,7 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def cache_root() -> Path:
-    """Return the cache folder, created if it is missing: `$ACKPROOF_CACHE`, `$XDG_CACHE_HOME/ackproof` or
+    """Return the cache folder, created if it is missing: `$ACKPROOF_CACHE`, else `$XDG_CACHE_HOME/ackproof`, else
     `~/.cache/ackproof`.
 
     Raises `BadInput` if it cannot be created or written, or if its path has a colon (it goes into class paths).

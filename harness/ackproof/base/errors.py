@@ -21,8 +21,7 @@ class BadInput(AckproofError):
 
 
 class UnreadableFile(BadInput):
-    """A file of a run or a batch cannot be read, or its content is not what such a file must have. `why`: the text
-    without the name of the file."""
+    """A file of a run or a batch cannot be read, or has invalid content. `why`: the text without the file's name."""
 
     def __init__(self, path: Path, why: str) -> None:
         self.why = why
@@ -43,8 +42,8 @@ class MissingTool(BadInput):
 
 
 class WaitTimeout(AckproofError):
-    """An awaited state did not occur in time. The text says what was awaited and how long, and, if the caller gave a
-    function for it, what was seen last."""
+    """An awaited state did not occur in time. The text says what was awaited and how long. It also has what was seen
+    last, and the last log lines, if the caller gave functions for them."""
 
 
 class NodeDied(AckproofError):
@@ -58,7 +57,8 @@ class ClientDied(AckproofError):
 
 
 class FaultNotConfirmed(AckproofError):
-    """No independent observation confirms that a fault or its healing had an effect: the run is INCONCLUSIVE."""
+    """No independent observation confirms that a fault or its healing had an effect, or there was nothing to break. The
+    run is INCONCLUSIVE."""
 
 
 class EvidenceMissing(AckproofError):
@@ -75,4 +75,4 @@ class AuditFailed(AckproofError):
 
 
 class Interrupted(AckproofError):
-    """The user asked to stop (Ctrl-C or SIGTERM). Exit code 255."""
+    """The user asked to stop (Ctrl-C or SIGTERM), or a wait ended because its `stop` was set. Exit code 255."""

@@ -22,7 +22,7 @@ VIEWS: Final = "ackproof.views"
 
 def load_extension(group: str) -> Any | None:  # noqa: ANN401 — the caller names the protocol that it expects
     """Import and return the object that an installed package offers in a group of entry points, such as
-    `ackproof.oracle`: that of the alphabetically first entry point. None if the group has none."""
+    `ackproof.oracle`. Of several entry points, the alphabetically first counts. Return None if the group has none."""
     found = _sorted_points(group)
     return found[0].load() if found else None
 

@@ -1,10 +1,11 @@
 """Child processes of runs, and how they are found again. Linux only.
 
-Every child has marks in its environment (`RunTag.environment`), and its own children inherit them. So any process
-with the right to read them can find the child, even after a kill -9 of the harness. A process is identified by its
-pid *and* its start time (clock ticks since boot, field 22 of /proc/PID/stat): no signal goes to a pid that was
-reused. Signals to processes that are not our children go through a pidfd, which closes the gap between the check and
-the signal.
+Every child has marks in its environment (`RunTag.environment`), and its own children inherit them. So any process with
+the right to read them can find the child, even after a kill -9 of the harness.
+
+A pid *and* a start time identify a process, so no signal goes to a reused pid. The start time counts clock ticks since
+boot (field 22 of /proc/PID/stat). Signals to processes that are not our children go through a pidfd, which closes the
+gap between the check and the signal.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def read_marks(variables: Mapping[str, str]) -> Marks | None:
 
 
 class Child:
-    """A process that this process started; it leads its own session. Thread-safe. `started`: its start time, in clock
-    ticks since boot.
+    """A process that this process started; it leads its own session. Thread-safe. `role`: its mark, such as `broker-1`.
+    `started`: its start time, in clock ticks since boot.
 
     A child that has ended stays a zombie and keeps its pid until `poll`, `signal`, `wait` or `kill` reaps it.
     """
@@ -92,8 +93,8 @@ class Child:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """Return the exit status (negative: the signal that ended it), or None if it still runs. Reaps the
-        process."""
+        """Return the exit status (negative: the signal that ended it), or None if it still runs. Reaps the process if
+        it has ended."""
         with self._lock:
             return self._process.poll()
 
@@ -112,8 +113,8 @@ class Child:
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> int:
-        """Wait until the process has ended, reap it, and return its exit status. Raises `WaitTimeout` after
-        `timeout_s`."""
+        """Wait until the process has ended, reap it, and return its exit status (negative: the signal that ended it).
+        Raises `WaitTimeout` after `timeout_s` seconds."""
         with _pidfd(self.pid, self.started) as descriptor:
             if descriptor is not None:
                 _await_exit(descriptor, timeout_s)
@@ -165,10 +166,10 @@ def spawn(
 ) -> Child:
     """Start a child with the marks of `run` and `role`, in its own session (Ctrl-C reaches only the harness).
 
-    `env` is added to this process's environment. Standard output and error are appended to the file `stdout`, whose
-    folder is made, or errors to `stderr`. Standard input is empty, or the descriptor `stdin`. The child inherits the
-    descriptors `pass_fds`, so a file lock on one of them stays held until the child has ended too. Raises OSError if
-    the program cannot be started, or the folder `cwd` does not exist.
+    `env` is added to this process's environment. Standard output is appended to the file `stdout`, whose folder is
+    created. Standard error is appended to the file `stderr`; without it, to `stdout`. Standard input is empty, or the
+    descriptor `stdin`. The child inherits the descriptors `pass_fds`, so a file lock on one of them stays held until
+    the child has ended too. Raises OSError if the program cannot be started, or the folder `cwd` does not exist.
     """
     stdout.parent.mkdir(parents=True, exist_ok=True)
     with stdout.open("ab") as output, (stdout if stderr is None else stderr).open("ab") as errors:
@@ -186,8 +187,8 @@ def spawn(
 
 
 def find_children(run_id: str | None = None) -> list[MarkedProcess]:
-    """Return every living process that carries the marks of a run, by pid. `run_id`: only of this run; None: of any
-    run. Processes whose environment this user may not read are not found. The caller, its ancestors and zombies are
+    """Return every living process that carries the marks of a run, sorted by pid. `run_id`: only of this run; None: of
+    any run. Processes whose environment this user may not read are not found. The caller, its ancestors and zombies are
     left out."""
     ancestors = {pid := os.getpid()}
     while pid > 1 and (fields := _stat(_PROC / str(pid))) is not None:
@@ -202,22 +203,22 @@ def find_children(run_id: str | None = None) -> list[MarkedProcess]:
 
 
 def find_members(run_id: str, role: str) -> list[MarkedProcess]:
-    """Return the living processes of one role in a run, by pid: the process that was started, and the processes that it
-    started."""
+    """Return the living processes of one role in a run, sorted by pid: the process that was started, and the processes
+    that it started."""
     return [child for child in find_children(run_id) if child.role == role]
 
 
 def find_client(run_id: str, client_id: str) -> list[ClientProcess]:
-    """Return the living processes of a client in a run, by pid: the client's own process and the processes that it
-    started. Empty if none lives."""
+    """Return the living processes of a client in a run, sorted by pid: the client's own process and the processes that
+    it started. Empty if none lives."""
     return [
         ClientProcess(client_id, member.pid, member.started) for member in find_members(run_id, client_id)
     ]
 
 
 def signal_all(found: Iterable[MarkedProcess], number: int) -> None:
-    """Send the signal `number` to each process that still runs. Raises PermissionError at the first one of another
-    user: those after it get no signal."""
+    """Send the signal `number` to each process that still runs. Raises PermissionError at the first process of another
+    user; the processes after it get no signal."""
     for child in found:
         with suppress(ProcessLookupError), _pidfd(child.pid, child.started) as descriptor:
             if descriptor is not None:
@@ -265,8 +266,8 @@ def remove_attach_socket(pid: int) -> None:
 
 def end_children(which: Callable[[MarkedProcess], bool], timeout_s: float = 10.0) -> Ended:
     """Kill all marked processes that `which` accepts, and those that they start meanwhile, until none is found. Looks
-    at most five times. Returns two lists: the processes that have ended, and (process, reason) for each that has not.
-    `timeout_s`: longest wait for one process, in seconds."""
+    for them at most five times; processes that start later are not killed. Returns two lists: the processes that have
+    ended, and (process, reason) for each that has not. `timeout_s`: longest wait for one process, in seconds."""
     gone: list[MarkedProcess] = []
     left: dict[tuple[int, int], tuple[MarkedProcess, str]] = {}
     for _ in range(_END_ROUNDS):
@@ -288,9 +289,8 @@ def started(pid: int) -> int | None:
 
 
 def process_state(pid: int, start: int) -> ProcessState:
-    """Return the state of the process with this pid and start time. It is "stopped" only if all its threads are,
-    and "gone" if another process has the pid by now.
-    """
+    """Return the state of the process with this pid and start time. It is "stopped" only if all its threads are
+    stopped. It is "gone" if there is no such process, also if another process has the pid by now."""
     fields = _stat(_PROC / str(pid))
     if fields is None or int(fields[19]) != start:
         return "gone"
@@ -302,7 +302,8 @@ def process_state(pid: int, start: int) -> ProcessState:
 
 
 def context_switches(pid: int) -> int:
-    """Return the number of context switches of all threads of a process; 0 if it has ended."""
+    """Return the number of context switches, voluntary and involuntary, of all threads that a process has now; 0 if it
+    has ended."""
     count = 0
     for thread in _threads(pid):
         try:

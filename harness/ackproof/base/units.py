@@ -39,11 +39,11 @@ _BYTES: Final = {
 _SHARE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%\Z")
 _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?/ ?(s|min)\Z")
 LONGEST: Final = 24 * 3600.0
-"""Greatest duration in seconds."""
+"""Longest duration that is accepted as text, in seconds."""
 LARGEST: Final = 1 << 40
-"""Greatest size in bytes."""
+"""Greatest size that is accepted as text, in bytes."""
 FASTEST: Final = 1e9
-"""Greatest rate in records per second."""
+"""Greatest rate that is accepted as text, in records per second."""
 
 DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
 SHIFT_PATTERN: Final = r"^[+-]?[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
@@ -61,7 +61,7 @@ def wrong(fact: str, hint: str = "") -> PydanticCustomError:
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
     """Return a pydantic validation error for a name that is not in `valid`. `what`: the kind of name, such as `role`.
-    `said`: the unknown name, if it is only a part of the text at this place of the file."""
+    `said`: the unknown name, if it is only a part of the value in the file; else None."""
     return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 
@@ -170,9 +170,9 @@ def share_text(share: float) -> str:
 
 
 def write_like(example: str, number: float) -> str | None:
-    """Return `number` as text, in a unit of the kind that `example` has: 0.5 is `500ms` if the example is
-    `2s`. Return None if the example is no duration, size, byte rate or share. Raises ValueError for a duration that
-    `duration_text` refuses."""
+    """Return `number` as text of the same kind as `example`: 0.5 becomes `500ms` if the example is `2s`. Return None if
+    the example is no duration, size, byte rate or share. Raises ValueError for a duration that `duration_text` refuses.
+    """
     if _DURATION.match(example.lstrip("+-")):
         return duration_text(number)
     if _SIZE.match(size := example.rpartition("/")[0] or example):
