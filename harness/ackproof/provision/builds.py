@@ -106,7 +106,8 @@ def _checked(
     """Return the build that these jars make up, sorted by file name, without jars of tests, sources, documentation and
     `connect-file`. Of two files with one name the first is used.
 
-    Raises `BadInput`, with `path` (their origin) and in some cases `remedy`, if they are no complete Kafka build.
+    Raises `BadInput` if they are no complete Kafka build for Scala 2.13, or are from two builds. `path`: where the jars
+    come from, for the message. `remedy`: hint for a build without a server or a necessary jar.
     """
     by_name: dict[str, Path] = {}
     for jar in found:
@@ -179,8 +180,8 @@ def read_patch(patch: Path) -> dict[str, bytes]:
     """Return the files of a patch without those in META-INF: content by path within the jar or folder. A script of
     Byteman rules gives a single entry, with the key `RULES`.
 
-    Raises `BadInput` if the patch is no jar, folder or script, or a jar that cannot be read; OSError for another file
-    that cannot be read.
+    Raises `BadInput` if the patch is no jar, folder or script, or is a jar that cannot be read. Raises OSError for
+    another file that cannot be read.
     """
     if patch.suffix == RULES_SUFFIX and patch.is_file():
         files = {RULES: patch.read_bytes()}

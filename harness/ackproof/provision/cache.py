@@ -1,8 +1,8 @@
 """Entries of the cache folder, which several runs share at once, and programs that create them.
 
-Each entry is a folder that is either whole or absent: it is built under a file lock in a neighbouring folder and
-renamed into place. A builder that was killed leaves its building folder, and perhaps processes at work in it: the next
-builder ends and removes them.
+Each entry is a folder that is either whole or absent. It is built under a file lock in a neighbouring folder and
+renamed into place. A builder that was killed leaves its building folder, and perhaps processes at work in it. The next
+builder ends these processes and removes the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOCK_TIMEOUT_S = 900.0
 
 
 def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSink) -> Path:
-    """Return the cache entry `target`; if it is missing, `build(empty folder)` makes it first.
+    """Return the cache entry `target`. If it is missing, `build(empty folder)` makes it first.
 
     Only one process on this machine builds an entry at a time; the others wait. Raises `WaitTimeout` after 15 minutes
     of waiting, and what `build` raises: then no entry is left.
@@ -72,8 +72,8 @@ def run_program(
 
     `role`: mark by which `ackproof clean` finds the process; the output goes to `<role>.log` in `folder`. `what`: the
     event that is awaited, for the message of `WaitTimeout` ("waited for WHAT"). `env` is added to this process's
-    environment. `watch` gets the output so far, ten times a second. Raises `WaitTimeout` after `timeout_s` seconds,
-    OSError if the program does not exist. The program has ended when the function returns or raises.
+    environment. `watch`: called ten times a second with the whole output so far. Raises `WaitTimeout` after `timeout_s`
+    seconds, OSError if the program does not exist. When the function raises, it has killed the program.
     """
     output = folder / f"{role}.log"
     tag = processes.RunTag(f"provision-{os.getpid()}", folder, folder)

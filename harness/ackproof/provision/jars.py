@@ -1,7 +1,7 @@
 """Kafka's server jars in the cache: of a release, of a user's own build, or of a release with a patch.
 
-Jars of a known release are compared with its lock, which has their SHA-256. For other jars a lock is written into
-the cache when they are copied from a build or fetched from Maven, which then checks the repository's checksums.
+Jars of a known release are compared with its lock, which has their SHA-256. For other jars a lock is written into the
+cache when they are copied from a build or fetched from Maven. Maven then checks the repository's checksums.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _PROBLEMS: Final = 3
 
 @dataclass(frozen=True)
 class KafkaJars:
-    """The verified server jars of one Kafka build.
+    """The verified server jars of one Kafka build. `version`: number of the release, without a suffix.
 
-    `home`: its cache folder, which also holds class-data archives and formatted checkpoints.
+    `home`: its cache folder, which also holds class-data archives and formatted checkpoints. A release with Byteman
+    rules has the cache folder of the plain release.
     """
 
     version: str
@@ -59,7 +60,7 @@ class KafkaJars:
     digests: Mapping[str, str]
     """SHA-256 of each jar, and of the script of Byteman rules, by file name."""
     full_version: str = ""
-    """The version in the jars of a build, with a suffix such as -SNAPSHOT; '' for a release."""
+    """The version in the jars of a build, with a suffix such as -SNAPSHOT; '' for a release, also with a patch."""
     commit: str = ""
     """Git commit of a build; '' for a release, or if the jars do not say."""
     rules: Path | None = None
@@ -154,18 +155,18 @@ def is_cached(version: str) -> bool:
 
 
 def cached_classpath(build: KafkaBuild) -> tuple[Path, ...]:
-    """Return the jars of a release, or of a release with rules, from the cache, without verification; empty if the
-    cache lacks them. Also empty for other builds, which have classes of their own."""
+    """Return the jars of a release, or of a release with Byteman rules, from the cache, sorted and without
+    verification. Return () if the cache lacks them, and for other builds, which have classes of their own."""
     plain = build.is_release or build.has_rules
     return tuple(sorted((_home(build.version, lock(build.version)) / "jars").glob("*.jar"))) if plain else ()
 
 
 def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ignore) -> KafkaJars:
-    """Copy the jars of a build (`found`) into the cache: a later build at that path must not change a running node.
-    Return the copies.
+    """Copy the jars of a build (`found`) into the cache, because a later build at that path must not change a running
+    node. Return the copies.
 
     A build without a logger gets that of the newest known release in its line. `build`: the build that the case names.
-    Raises `BadInput` if the jars do not have its digest or change meanwhile, and as `kafka_jars` does.
+    Raises `BadInput` if the jars do not have the digest of `build` or change meanwhile, and as `kafka_jars` does.
     """
     own = found.digests()
     _require_same(build, compute_digest(own))
@@ -285,7 +286,8 @@ def _download(
 
 
 def verify(locked: Lock, directory: Path) -> None:
-    """Compare the folder's jars with the lock. Raises `ProvisionFailed` with the first difference."""
+    """Compare all files of a folder with the lock. Raises `ProvisionFailed` at the first file that is missing, is not
+    in the lock, or has a wrong SHA-256."""
     found = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     where = f"Kafka {locked.version} in {directory}"
     if missing := sorted(locked.jars.keys() - found):

@@ -29,8 +29,8 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
     """Return JVM flags of a small node.
 
-    They set the largest heap (`heap_bytes`), an initial heap of at most 64 MiB, the serial collector, only the first
-    compiler tier, no performance data file, and no display.
+    They set the largest heap (`heap_bytes`) and an initial heap of at most 64 MiB. They select the serial collector and
+    only the first compiler tier, and switch off the performance data file and the display.
     """
     megabytes = max(1, heap_bytes >> 20)
     return [
@@ -114,7 +114,7 @@ def archive_folder(jars: KafkaJars, java: Java) -> Path:
 
 def archive_in_use(pid: int, archive: Path) -> bool:
     """Return True if this process has mapped the class-data archive. False if the process has ended, or if this user
-    may not inspect it. A JVM maps its archive first of all."""
+    may not inspect it. A JVM maps its archive at the very beginning of its start."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -103,8 +103,8 @@ def fetch(
 ) -> None:
     """Put the jars of these artifacts and of all their runtime dependencies into the new folder `jars`.
 
-    `what`: their name in messages. `work`: an empty folder for the Maven project and its output. `expected`: file
-    names, if known, for `progress`.
+    `what`: their name in messages. `work`: an empty folder for the Maven project and its output. `expected`: file names
+    that `progress` counts; empty if they are not known.
 
     `strict`: fail on a wrong checksum, of which Maven otherwise only warns, and look again for files that were missing
     earlier today. Raises `MissingTool` without mvn or Java, `ProvisionFailed` with Maven's message, `WaitTimeout` if it

@@ -13,8 +13,8 @@ Stage = Literal["wait", "download", "verify", "archive", "format", "check", "ima
 
 @dataclass(frozen=True)
 class Progress:
-    """A step of provisioning. `done` of `total` units of the stage (bytes, files, …) are finished; `total` 0:
-    unknown."""
+    """The state of a step of provisioning. `done` of `total` units (bytes, files, …) are finished; `total` 0: the
+    number is not known."""
 
     stage: Stage
     message: str

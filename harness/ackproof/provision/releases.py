@@ -112,8 +112,8 @@ def require_offered(version: str) -> None:
 
 
 def _nearest(version: str, there: Sequence[str]) -> list[str]:
-    """Return at most three of the versions `there`: the two below `version` and the one above it, in the same
-    release line if that has any."""
+    """Return at most three of the versions `there`: the two below `version` and the one above it. If there are versions
+    of the same release line, all three are of that line."""
     wanted = numbers(version)
     line = [one for one in there if numbers(one)[:2] == wanted[:2]] or list(there)
     below, above = ([one for one in line if (numbers(one) < wanted) is side] for side in (True, False))

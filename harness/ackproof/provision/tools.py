@@ -48,8 +48,8 @@ def toxiproxy_server(progress: ProgressSink = ignore) -> Path:
 
 
 def locate_toxiproxy() -> str:
-    """Return in words where the Toxiproxy server is, or how it will be built; builds nothing. Raises `MissingTool` if
-    it must be built and Go is missing."""
+    """Return the path of the Toxiproxy server, or words that say how it will be built; builds nothing. Raises
+    `MissingTool` if it must be built and Go is missing."""
     if (found := shutil.which(TOXIPROXY)) is not None:
         return found
     if _toxiproxy_folder().exists():
