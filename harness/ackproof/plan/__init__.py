@@ -1,9 +1,13 @@
 """Reads and checks experiment files, and expands them into cases: the matrix, the seeded schedule.
 
-`load` reads a file, or reports everything that is wrong with it. `cases` expands it into cases. `describe`
-shows what a case will do. The sequence of modules: `source` (YAML → nodes), `builds` (fills in releases and
-paths), `reader` (nodes → `ExperimentSpec`), `axes` and `matrix` (cells), `checks`, `check_faults` and `doubts`
-(problems), `expectations` and `repeats` (which cells they apply to), `cases`.
+`load` reads a file, or reports everything that is wrong with it. `cases` expands it into cases. `describe` shows what a
+case will do. The modules, in the order in which a file passes through them:
+
+* `source`: YAML → nodes; `builds`: fills in releases and paths; `reader`: nodes → `ExperimentSpec`
+* `axes`, `matrix`: cells
+* `checks`, `check_faults`, `doubts`: problems
+* `expectations`, `repeats`: the cells to which an expectation applies
+* `cases`: `load` and `cases`
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ def _identify(node: Node, base: FilePath) -> Node:
 
 
 def _read_broker_file(node: ScalarNode, folder: FilePath) -> MapNode:
-    """Return the long form of a `settings_from` that names a file (`node`): its path, its settings, and the
-    names of settings that are ignored, by the reason.
+    """Return the long form of a `settings_from` that names a file (`node`). It has the path, the settings, and under
+    `ignored` the names of ignored settings by the reason.
 
     The path is relative to `folder`. Raises `BadInput` if the file cannot be read or parsed, or is larger than 1 MiB.
     Also raises it for a file without settings, and for an entry that cannot be a broker setting.
@@ -154,7 +154,7 @@ def _mapping(at: ScalarNode, entries: Mapping[str, Node]) -> MapNode:
 def with_broker_file(root: MapNode) -> MapNode:
     """Return the experiment with the settings of its broker file (server.properties) merged into `cluster.config`. The
     experiment's own settings override them. Unless the experiment sets `cluster.timing`, it becomes `kafka`: time-outs
-    that nobody sets have Kafka's own defaults."""
+    that nobody sets have Kafka's own defaults. Without a broker file the experiment is returned unchanged."""
     cluster = root.entries.get("cluster")
     given = cluster.entries.get("settings_from") if isinstance(cluster, MapNode) else None
     settings = given.entries.get("settings") if isinstance(given, MapNode) else None

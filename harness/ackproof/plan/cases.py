@@ -130,7 +130,8 @@ def load(
     `settings` (PATH=VALUE), `backend` and `repeat` override the file, and are checked as if the file had them, so that
     an impossible combination is refused here. `soak`: repeat the load of the file, window after window, for this long;
     None: once. Raises `InvalidExperiment` with all problems. Raises `BadInput` if the file cannot be read at all, one
-    of `settings` is wrong, or the file and the soak do not fit together.
+    of `settings` is wrong, or the file and the soak do not fit together. Raises OSError if a file of a Kafka build
+    cannot be read.
     """
     file, raw = read(path)
     try:
@@ -205,7 +206,7 @@ def reseeded(case: Case, seed: int) -> Case:
 
 
 def pairs_of(experiment: ExperimentSpec) -> PairShares | None:
-    """Return the pairs of fault kinds that each repeat gets, and the pairs that cannot be run; None if the
+    """Return the pairs of fault kinds that each repeat gets, and the pairs that cannot be run. Return None if the
     experiment has no storm with `pairs: all`. The result does not depend on the seed."""
     storm = pair_storm_of(experiment)
     return None if storm is None else distribute_pairs(storm, experiment, able_on(experiment))
@@ -322,8 +323,8 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
 
 
 def _rename_topics(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
-    """Return a value in which every text that is a topic's name, and the topic in every `topic/0` within a text, is
-    renamed; keys of mappings stay. `names`: new name by old name."""
+    """Return a value with renamed topics: in every text that is a topic's name, and in every `topic/0` within a text.
+    Keys of mappings stay. `names`: new name by old name."""
     match value:
         case str():
             if value in names:

@@ -24,7 +24,8 @@ _SERVICE: Final[Path] = ("workload", "service")
 _SHARE_SINCE: Final = (4, 2)
 _DEAD_LETTERS_SINCE: Final = (4, 4)
 _CONSUMER_SINCE: Final = (4,)
-"""First release with KIP-848, of brokers and of the Java client."""
+"""First release with share groups, with their dead-letter topics, and with KIP-848 (protocol `consumer`), in this
+order."""
 _FIELDS: Final = {
     "group.protocol": "protocol",
     "partition.assignment.strategy": "assignor",
@@ -42,12 +43,13 @@ _OTHERWISE: Final = {
     Use.BROKERS: ", or leave observe.brokers out",
     Use.IDENTITY: " for the producers, or identity: value",
 }
-"""Use of clients → what else helps where a library lacks it."""
+"""Use of clients → remedy besides another library, for the end of the hint."""
 
 
 def check_clients(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` clients of producers and live readers that cannot be used here (with `backend: model`, in a
-    soak, or with `observe.brokers`), and fields that a program of the user does not support."""
+    """Report to `found` clients of producers and live readers that cannot be used with `backend: model`, in a soak, or
+    with `observe.brokers`. Also report settings and faults that a client which is a program of the user does not
+    support."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     sides = ((_PRODUCERS, producers.client, True), (_CONSUMERS, readers.client, readers.live > 0))
     for path, client, used in sides:
@@ -69,7 +71,8 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _why_not(library: str, use: Use) -> str:
-    """Return why clients of a library lack a use, with the libraries that have it as hint; '' if they have it."""
+    """Return why clients of this library cannot serve for `use`; '' if they can. The hint names the libraries that can.
+    """
     if use not in LIBRARIES[library].cannot:
         return ""
     able = " or ".join(name for name, one in LIBRARIES.items() if use not in one.cannot)

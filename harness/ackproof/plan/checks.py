@@ -251,7 +251,8 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 
 def check_settings(found: Problems, path: Path, scope: Scope) -> None:
     """Report to `found` each setting at `path` that an experiment must not set. Also report node settings that ackproof
-    reads as numbers and that are no whole numbers. `scope`: of these settings (node, topic, producer, consumer)."""
+    reads as numbers and that are no whole numbers. `scope`: what these settings configure: a node, topic, producer or
+    consumer."""
     node = found.node(path)
     for name, value in node.entries.items() if isinstance(node, MapNode) else ():
         if (why := refusal(scope, name)) is not None:

@@ -115,7 +115,7 @@ class Problems:
 
     def warn(self, path: Path, fact: str, hint: str = "", *, key: bool = False) -> None:
         """Add a warning about the value at `path`; if `key` is True, about the name of that field. Only the first
-        warning for each path is kept, and none if the field has a problem."""
+        warning for each path is kept, and none if the field or one of its parents has a problem."""
         problem = replace(self.problem(path, fact, hint, key=key), severity="warning")
         if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
             self.warnings.append(problem)
@@ -280,7 +280,7 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 
 
 def path_of(detail: ErrorDetails) -> Path:
-    """Return the path of a pydantic error as the experiment file has it: without the fields `bounds` and
+    """Return the path of a pydantic error as the experiment file has it. It lacks the fields `bounds` and
     `over_repeats` of an expectation, which have no key of their own in a file."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0

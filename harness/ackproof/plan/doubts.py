@@ -36,15 +36,16 @@ _RUN_S: Final = 12.0
 _AUDIT_S: Final = 20.0
 """Seconds for the audit and the report of a batch."""
 Since: TypeAlias = Callable[[int | None, int], tuple[float, float] | None]
-"""Function of two fault numbers. It returns the fewest and the most seconds from the confirmation of the
-first fault (None: the start of the load) to the beginning of the second; None if they are unknown."""
+"""Function of two fault numbers. It returns the fewest and the most seconds from the confirmation of the first fault to
+the beginning of the second. If the first number is None, they count from the start of the load. It returns None if the
+seconds are unknown."""
 LATE_S: Final = 1.0
 """Seconds by which a fault may begin late on a busy machine."""
 
 
 def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
-    """Add warnings to `found`: settings, faults and triggers that the author probably did not mean, and Kafkas whose
-    protocol rules are assumed (`KafkaBuild.assumption`)."""
+    """Add warnings to `found`: settings, faults and triggers that the author probably did not mean, and Kafka versions
+    whose protocol rules are assumed (`KafkaBuild.assumption`)."""
     for name, topic in spec.topics.items():
         _above_the_factor(spec, name, topic.replication_factor, found)
     builds = [
@@ -159,7 +160,7 @@ def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
 
 def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
     """Return the greatest number of replicas that a partition of the topic can still have while the nodes in the roles
-    `targets` are down; None: unknown."""
+    `targets` are down. Return None if it is unknown."""
     factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
     left = []
     for role in targets:
@@ -174,7 +175,7 @@ def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic:
 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
     """Return the earliest time at which a fault can begin, in seconds after the start of the workload (`at: 0s`, see
-    `experiment.triggers`)."""
+    `experiment.triggers`). It is 0 for a fault that waits for a state (`when`)."""
     match fault.trigger:
         case TimeTrigger() as trigger:
             return trigger.at
@@ -192,9 +193,9 @@ def load_s(spec: ExperimentSpec) -> float:
 
 
 def _out_of_reach(spec: ExperimentSpec, trigger: StateTrigger) -> str | None:
-    """Return why the load is too short for a trigger's count, such as `acked >= 2000`; None if it is long enough, or if
-    the number of records is not known in advance. None also for a trigger that does not wait until a count of records
-    has grown to a value."""
+    """Return why the load is too short for a trigger's count, such as `acked >= 2000`. Return None if it is long
+    enough, or if the number of records is not known in advance. Also return None for a trigger that does not wait until
+    a count of records has grown to a value."""
     condition, rate = trigger.condition, spec.workload.producers.rate
     growing = condition.gauge in COUNTS and condition.op in {">", ">=", "=="}
     if rate is None or not growing or any(fault.SENDS for fault in spec.faults):

@@ -53,11 +53,12 @@ class ExpectationMatcher:
         self, cells: Sequence[ExperimentSpec], choices: Sequence[Choice], *, complete: bool
     ) -> list[ExperimentSpec]:
         """Return the cells, each with the expectations that apply to it, also those of the file's `claims`.
+        Expectations over repeats are left out, because they belong to no single run.
 
-        `choices`: the matrix's combination of each cell, in the same order. `complete` False: some cells are
-        missing, so an expectation that applies to no cell is not reported. In the result settings are named by
-        their full paths. Reports the problems of expectations and claims: unknown settings, quantities that no run
-        can measure, expectations that apply to no cell, contradictions, and others.
+        `choices`: the matrix's combination of each cell, in the same order. `complete` False: some cells are missing,
+        so an expectation that applies to no cell is not reported. In the result settings are named by their full paths.
+        Reports the problems of expectations and claims, such as unknown settings, quantities that no run can measure,
+        expectations that apply to no cell, and contradictions.
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
@@ -178,7 +179,8 @@ class ExpectationMatcher:
         return resolved if good else None
 
     def _check_names(self, where: Path, named: Mapping[str, str]) -> bool:
-        """Return True if each axis has an item of the given name. Report the first that is missing."""
+        """Return True if each axis has an item of the given name (`named`: axis → name). Report the first that is
+        missing at its axis below `where`."""
         for axis, name in named.items():
             if name not in self._named[axis]:
                 valid = list(self._named[axis])
@@ -261,8 +263,8 @@ def _same(path: Path, name: str) -> bool:
 
 
 def _forbidden_to_groups(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
-    """Yield (anomaly class of consumer groups, reason) for each class that an expectation permits in vain:
-    there are no groups, or every group promises never to show it."""
+    """Yield each anomaly class of consumer groups that an expectation permits in vain, with the reason. Either there
+    are no groups, or every group promises never to show the class."""
     for name, bound in expectation.counts.items():
         if name not in GROUP_CLASSES or bound.highest == 0:
             continue

@@ -47,7 +47,7 @@ class Cell:
 
     name: str
     label: str
-    """The part of the name for settings that vary together."""
+    """The part of the name for settings that vary together; '' without any."""
     settings: dict[str, Scalar]
     """The values of the settings that vary, by their full paths."""
     experiment: ExperimentSpec
@@ -76,8 +76,8 @@ class Plan:
 
 
 def analyse(file: str, root: MapNode) -> Plan:
-    """Return the experiment `root` and its cells, checked. `file`: its name in messages. Raises
-    `InvalidExperiment` with all problems."""
+    """Return the plan of the experiment `root`, which is checked with all its cells. `file`: its name in messages.
+    Raises `InvalidExperiment` with all problems."""
     found = Problems(file, with_broker_file(root))
     spec = read_experiment(found)
     matrix = matrix_of(found)

@@ -76,8 +76,8 @@ def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 def may_be_at(path: Path, node: Node) -> bool:
     """Return True if a matrix may vary the setting at `path` by a value like `node`.
 
-    Single values are possible at every path; a list only at `assignment`; a mapping only where a Kafka build, a broker
-    file, or the client library of producers or readers is expected.
+    Single values are possible at every path, and a list only at `assignment`. A mapping is possible only for a Kafka
+    build, a broker file, or the client library of producers or readers.
     """
     if isinstance(node, MapNode):
         read = path in (("cluster", "kafka"), ("cluster", "settings_from"))
@@ -149,8 +149,8 @@ def parse_path(text: str) -> Path:
 
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
-    """Return why `path` does not lead to a setting of the experiment `root`, as message and suggestion; None if
-    it does. Fields of a fault are not checked, only its number."""
+    """Return why `path` does not lead to a setting of the experiment `root`, as message and suggested path (None: no
+    suggestion). Return None if it does. Fields of a fault are not checked, only its number."""
     if path[0] not in ROOTS:
         near = _find_topic_setting(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
         return f"settings stand below {', '.join(ROOTS)}", near
@@ -296,7 +296,8 @@ def ends(path: Path) -> list[str]:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return of each path the shortest end that no other path of `paths` has; the whole path if there is none."""
+    """Return for each path its shortest end that is not also an end of another path in `paths`; the whole path if there
+    is none."""
     names = []
     for path in paths:
         others = [other for other in paths if other != path]

@@ -1,13 +1,13 @@
 """Converts the nodes of a file into an `ExperimentSpec`. Reading continues after a problem, so that all problems are
-found in one pass: a broken field is reported, removed, and has its default in the checks that follow.
+found in one pass. A broken field is reported and removed, so that it has its default in the checks that follow.
 
 An entry of `faults:` is a mapping. One key names the kind, and its value holds the kind's own fields. The siblings of
 that key are the trigger (`at` | `when` [+ `at_latest`] | `after`) and the duration (`for` or `restart_after`).
 Pydantic's discriminated unions need a field that holds the kind's name, which these entries do not have. So entries are
 taken apart here, and pydantic reads the parts.
 
-In the short form (`isolate: leader(t/0)` with the sibling `from: clients`) a value without braces stands for the field
-that its kind names (`FaultSpec.SHORT`); the kind's other fields are then its siblings.
+In the short form (`isolate: leader(t/0)` with the sibling `from: clients`) the kind's key has a value without braces.
+It stands for the field that the kind names (`FaultSpec.SHORT`). The kind's other fields are then siblings of the key.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
 def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
     """Return the experiment of a planned cell from its stored data. `name`: name of the document in messages.
 
-    It was checked when it was planned. It is not checked again (`checks.check`), because the case ran with its
+    The cell was checked when it was planned. It is not checked again (`checks.check`), because the case ran with its
     settings. Raises `InvalidExperiment` if the data cannot be read or has a matrix.
     """
     found = Problems(name, root_of(data))
@@ -117,8 +117,8 @@ EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 
 def own_fields(kind: type[FaultSpec], *, required: bool = False) -> tuple[str, ...]:
-    """Return the fields of this kind of fault that are not common to all kinds, by their names in a file: those
-    in the braces of `kind: {…}`. `required`: only fields without a default."""
+    """Return the fields in the braces of `kind: {…}`, by their names in a file. They are the fields of this kind of
+    fault that are not common to all kinds. `required`: only fields without a default."""
     return tuple(
         field.alias or name
         for name, field in kind.model_fields.items()
@@ -136,7 +136,8 @@ def short_form_fields(kind: type[FaultSpec]) -> tuple[str, ...]:
 
 
 def spelt_out(root: MapNode) -> MapNode:
-    """Return the experiment with each fault in its long form. Nodes keep their positions."""
+    """Return the experiment with each fault in its long form (`kill: {target: leader(t/0)}`). Nodes keep their
+    positions."""
     faults = root.entries.get("faults")
     if not isinstance(faults, ListNode):
         return root
@@ -180,8 +181,8 @@ def _fields_of(kind: type[FaultSpec], value: Node) -> dict[str, Node]:
 
 
 def _read_faults(found: Problems) -> list[FaultSpec | None]:
-    """Return one spec per entry of `faults` in the document, None for an entry of which too little could be
-    read. The result is empty if `faults` is no list or has too many entries. Problems are added to `found`."""
+    """Return one spec per entry of `faults` in the document, None for an entry of which too little could be read. The
+    result is empty if `faults` is missing, is no list or has too many entries. Problems are added to `found`."""
     node = found.root.entries.get("faults")
     if node is None:
         return []

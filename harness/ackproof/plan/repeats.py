@@ -96,8 +96,8 @@ class RepeatsMatcher:
             )
 
     def _check_repeats(self, where: Path, demand: Demand, needed: int) -> None:
-        """Report an expectation over repeats if each case runs only once. Warn if there are fewer repeats than the
-        `needed` ones, because then it cannot be decided."""
+        """Report an expectation over repeats if each case runs only once. Warn if there are fewer than `needed`
+        repeats, because then the expectation cannot be decided."""
         name, repeats = demand.statistic.name, self._spec.repeat
         if repeats < 2 and self._found.sound(where, ("repeat",)):
             remedy = self._remedy(max(needed, USUAL), "--repeat 2 ")
@@ -141,8 +141,8 @@ class RepeatsMatcher:
         return Advice(f"{name} could be compared with {both}", "name the other settings, too")
 
     def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
-        """Return those of the cells `hits` that have all `items`, as indexes; None, with a problem reported, if there
-        is none or an item is unknown. An item is a setting such as `acks=all`, or the name of settings that vary
+        """Return those of the cells `hits` that have all `items`, as indexes. Return None, with a problem reported, if
+        there is none or an item is unknown. An item is a setting such as `acks=all`, or the name of settings that vary
         together."""
         chosen = list(hits)
         for item in items:

@@ -23,9 +23,10 @@ from ackproof.rundir.documents import group_timings
 from ackproof.rundir.timeline import fault_name
 
 PAIR_S: Final = 15.0
-"""Seconds for a pair of faults on two cores, from the first fault until the cluster has recovered from both."""
+"""Estimated seconds for a pair of faults on two cores, from the first fault until the cluster has recovered from both.
+"""
 RUN_S: Final = 50.0
-"""Further seconds of each run: start, final read, logs, audit and judgement."""
+"""Estimated further seconds of each run: start, final read, logs, audit and judgement."""
 
 
 def describe_fault(case: Case, fault: FaultSpec) -> str:
@@ -70,7 +71,8 @@ def _draw(case: Case, fault: FaultSpec) -> str:
 
 
 def _by_client(experiment: ExperimentSpec, client: ClientChoice) -> str:
-    """Return the client library and its release as ` (java 4.4.0)`; '' for the library of a file that names none."""
+    """Return the client library and its release as ` (java 4.4.0)`; '' for the default client, of a file without
+    `client`."""
     if client == ClientChoice():
         return ""
     return f" ({' '.join(filter(None, (client.library, client.release_for(experiment.cluster.kafka))))})"
@@ -146,8 +148,8 @@ def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
-    """Yield lines about each cell with a storm of `pairs: all`: its pairs of fault kinds, the runs that all of them
-    need, their duration, and refused pairs. `chosen`: number of cases that this command runs."""
+    """Yield lines about each cell with a storm of `pairs: all`: its pairs of fault kinds, the runs for all pairs with
+    their estimated duration, and refused pairs. `chosen`: number of cases that this command runs."""
     for cell in plan.cells:
         if (dealt := pairs_of(cell.experiment)) is None:
             continue

@@ -1,9 +1,9 @@
 """The JSON Schema of experiment files, which editors use for completion and checks.
 
-It is generated from the types. It accepts everything that `ackproof.plan.load` accepts. Rules that it cannot
-express (roles that name topics, factors above the number of brokers, …) are left to `ackproof validate`. This
-module adds the rules for an entry of `faults` (the fields of its kind, its trigger and its duration), the short
-forms, and the anomaly classes in an expectation.
+It is generated from the types. It accepts everything that `ackproof.plan.load` accepts. Rules that it cannot express
+(roles that name topics, factors above the number of brokers, …) are left to `ackproof validate`. This module adds the
+rules for an entry of `faults`: the fields of its kind, its trigger, its duration, and the short forms. It also adds the
+anomaly classes in an expectation.
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
 """YAML as data only: text → nodes with their line and column.
 
-The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: a tag never
+The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors. So a tag never
 creates an object, and every limit is enforced while the text is read. The library's round-trip loader has positions
-too, but it drops the text of a scalar (`4.10`), stops at the first duplicate key, and has no limits. Plain scalars
+too. But it drops the text of a scalar (`4.10`), stops at the first duplicate key, and has no limits. Plain scalars
 follow the core schema of YAML 1.2 (`yes` and `on` are text, `010` is ten), but `.inf` and `.nan` are text too.
 
-Refused, each with its line: files above 1 MiB, encodings other than UTF-8, NUL and other control characters, more
-than one document, tags outside the core schema, merge keys, keys that occur twice or are no scalars, nesting deeper
-than `MAX_DEPTH`, more than `MAX_NODES` nodes after aliases are followed, aliases inside their own anchor.
+Refused, each with its line:
+
+* files above 1 MiB, encodings other than UTF-8, NUL and other control characters;
+* more than one document, tags outside the core schema, merge keys;
+* keys that occur twice or are no scalars;
+* nesting deeper than `MAX_DEPTH`, and more than `MAX_NODES` nodes after aliases are followed;
+* aliases inside their own anchor.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ SyntaxProblem: TypeAlias = tuple[Mark, str]
 
 
 class _Place(NamedTuple):
-    """Position at which the YAML parser stopped (`at`), and the token there, as the parser's message names it.
-    `opened`: beginning of the construct in which the parser stopped: a bracket, a quote, a mapping."""
+    """Position at which the YAML parser stopped (`at`), and the token there, as the parser's message names it ('': it
+    names none). `opened`: beginning of the construct in which the parser stopped: a bracket, a quote, a mapping."""
 
     lines: Sequence[str]
     at: Mark
@@ -88,7 +88,7 @@ def _conflict(lines: Sequence[str]) -> SyntaxProblem | None:
 
 def _strange_blank(place: _Place) -> SyntaxProblem | None:
     """Return the problem of a tab in the indentation, or of a character that only looks blank, such as a no-break
-    space; None if there is neither. Checks the line where the parser stopped, then the nearest one above that is
+    space. Return None if there is neither. Checks the line where the parser stopped, then the nearest one above that is
     neither empty nor a comment."""
     for number in (place.at.line, place.above()):
         line = place.lines[number - 1] if number else ""
@@ -102,8 +102,8 @@ def _strange_blank(place: _Place) -> SyntaxProblem | None:
 
 
 def strange_blank(text: str) -> int | None:
-    """Return the column, from 1, of the first character in a line that looks blank and is none for YAML, such as a
-    no-break space; None if there is none."""
+    """Return the column, from 1, of the first character in a line that looks blank but is no blank for YAML (a no-break
+    space). Return None if the line has none."""
     found = _BLANKS.search(text)
     return None if found is None else found.start() + 1
 
@@ -205,7 +205,7 @@ def _or(numbers: Sequence[int]) -> str:
 
 
 def _open_indents(place: _Place) -> tuple[list[int], list[int]]:
-    """Return the indents of open lists and of open mappings above, outermost first."""
+    """Return the indents of the lists and of the mappings that are open at the position, outermost first."""
     dashes: list[int] = []
     keys: list[int] = []
     least = 1 << 20
