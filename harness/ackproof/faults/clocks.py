@@ -144,7 +144,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
 
     def _await_shift(self, node: LocalNode) -> str:
         """Wait until the node's clock shows the sum of all its shifts, while no other fault holds the node; return what
-        was seen, in words. Raises `FaultNotConfirmed` if it does not in time."""
+        was seen, in words. Raises `FaultNotConfirmed` if the clock does not show the sum in time."""
         moved: list[ClockReading] = []
 
         def there() -> bool:

@@ -78,8 +78,8 @@ class Clients(Processes, Protocol):
         """Let producers that send on demand send at their configured rate from now on."""
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Return the number of records acknowledged so far, at most 50 ms old: of a partition, of a topic
-        (`partition` None), or of all topics (both None)."""
+        """Return the number of records acknowledged so far, at most 50 ms old. It counts one partition, one topic
+        (`partition` None), or all topics (both None)."""
 
     def sent(self) -> int:
         """Return the number of records passed to the producers' libraries so far, at most 50 ms old."""

@@ -4,8 +4,8 @@ The witness is the operating system: a process is gone, or another runs. A kill 
 also seen in the node's log.
 
 Starvation is a duty cycle of SIGSTOP and SIGCONT (a container is frozen and thawed), ten times a second. It needs no
-root, and no load that others would feel. Its witness is the kernel: how often all threads are stopped, or the container
-is frozen.
+root, and no load that slows other processes. Its witness is the kernel: how often all threads are stopped, or the
+container is frozen.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class OutOfMemory(ProcessFault):
 
 @injects(OutOfMemory)
 class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
-    """Send each broker requests that announce sizes which together exceed its heap. Confirmed when its process is gone
-    and the end of its log has a further OutOfMemoryError."""
+    """Send each broker requests that announce sizes which together exceed its heap. Confirmed when each broker's
+    process is gone and the last `_TAIL_LINES` lines of its log have more OutOfMemoryErrors than before."""
 
     def inject(self) -> str:
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
@@ -262,7 +262,8 @@ class StarveInjection(ProcessInjection[Starve]):
 
     Confirmed when samples of `LOOK_S` seconds show each node stopped for at least the share `MUCH` of the expected
     time. The healing is confirmed when no sample shows a node stopped that no other fault holds, and all nodes answer.
-    It raises `FaultNotConfirmed` if a node has another process and no other fault has held the node."""
+    Healing raises `FaultNotConfirmed` if a node has another process and no other fault has held the node.
+    """
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -1,4 +1,4 @@
-"""Driver of a case's faults on a real cluster, one thread each.
+"""Driver of a case's faults on a real cluster, each fault on a thread of its own.
 
 If a fault has no effect or no target, or its trigger never fires, the timeline gets the event `fault-failed`, and the
 verdict is INCONCLUSIVE. So it is if a fault does not last, or its healing is not confirmed. For a fault without effect
@@ -183,8 +183,8 @@ class FaultDriver:
         return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
     def _go(self, step: Step) -> None:
-        """Write the events of a step to the timeline, and only then store the fault's next stage, so that its events
-        are there once the stage is seen. If the timeline cannot be written, keep the error for `heal_all`."""
+        """Write the events of a step to the timeline, and only then store the fault's next stage. So its events are
+        there once the stage is seen. If the timeline cannot be written, keep the error for `heal_all`."""
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)

@@ -29,7 +29,8 @@ def find_holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag)
     `order`: ids of all brokers in a random order; a role such as `broker` takes the first that qualify. In a cluster
     that ackproof did not start, brokers may have other ids. If `order` has an id that no broker has, each number in it
     is a position in the ascending ids of the brokers, from 1. Raises `WaitTimeout` if no broker knows in time the
-    partition that the role names (for a coordinator, that of the group's offsets), `Interrupted` when `stop` is set.
+    partition that the role names (for a coordinator, that of the group's offsets). Raises `Interrupted` when `stop` is
+    set.
     """
     return role.find_nodes(lambda single: _holders(cluster, single, order, stop), cluster.spec.members.racks)
 

@@ -257,8 +257,8 @@ def held_for_partner(life: Life, lives: Lives, moment: Moment) -> bool:
     drawn by a storm with `pairs: all`: the partner begins while the first fault is in force.
 
     The first fault stays until both were in force for the partner's `hold` seconds. If the partner has no effect, the
-    first fault stays for `PARTNER_S` seconds: from its own confirmation or, once the partner's trigger has fired, from
-    then. Once the partner or the load is over, the result is False.
+    first fault stays for `PARTNER_S` seconds. These count from its own confirmation, and again from zero when the
+    partner's trigger fires. Once the partner or the load is over, the result is False.
     """
     second = lives.get(life.number + 1)
     if second is None or second.over or moment.load is LoadPhase.OVER or not life.is_drawn:
@@ -321,8 +321,8 @@ def _will_fire(life: Life, lives: Lives) -> bool:
 
 
 def pending(lives: Lives) -> bool:
-    """Return True if the load must go on for a fault: its trigger will certainly fire, or it has begun, ends by itself
-    and is not over.
+    """Return True if the load must go on for a fault. That is so if its trigger will certainly fire. It is also so if
+    the fault has begun, ends by itself and is not over.
 
     A fault without a duration ends only after the load. While such a fault is in force, healed faults do not count: the
     confirmation of their healing may have to wait until that fault ends.

@@ -108,7 +108,7 @@ class ProcessInjection(Injection[SpecT]):
 
     def _await_shutdowns(self) -> None:
         """Send SIGTERM again to nodes that this fault shut down and that still run, and wait for their end. Without a
-        controller that takes long. Raises `FaultNotConfirmed` if one does not end in time."""
+        controller a shutdown takes long. Raises `FaultNotConfirmed` if a node does not end in time."""
         for node, pid in self._terminated.values():
             if _has_ended(node, pid):
                 continue  # whichever fault holds the node now
@@ -219,7 +219,7 @@ class ProcessInjection(Injection[SpecT]):
 
     def _await_ready(self) -> str:
         """Wait until each node runs and answers; return that in words. Time in which another fault holds the node does
-        not count. Raises `FaultNotConfirmed` if one does not in time."""
+        not count. Raises `FaultNotConfirmed` if a node does not answer in time."""
         if self.refused:
             return f"nothing was done to {self._name_nodes()}"
 

@@ -1,8 +1,8 @@
 """Faults of the KRaft quorum: it is lost, or a controller leaves it and comes back (KIP-853).
 
 The witness of a lost quorum is the operating system (no majority of the controllers runs), and the remaining
-controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the
-request: it lists the voters that the quorum's leader has committed.
+controllers, which have no leader. The witness of a removal is DescribeQuorum at a broker that did not get the request.
+Its answer lists the voters that the quorum's leader has committed.
 """
 
 from __future__ import annotations
@@ -193,8 +193,10 @@ class RemoveController(NodeFault):
 class _ControllerRemoval(Injection[RemoveController]):
     """Remove controllers from the quorum (RemoveRaftVoter). Healing adds them again (AddRaftVoter).
 
-    Each is confirmed by DescribeQuorum at another broker, whose voters lack or contain the controllers. Raises
-    `FaultNotConfirmed` if a controller is no voter, or if Kafka refuses the change for `CHANGED_WITHIN_S` seconds."""
+    Removal and healing are confirmed by DescribeQuorum at another broker, whose voters lack or contain the controllers.
+    Raises `FaultNotConfirmed` if a controller is no voter, or if Kafka refuses the change for `CHANGED_WITHIN_S`
+    seconds.
+    """
 
     def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

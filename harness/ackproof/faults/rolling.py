@@ -109,11 +109,13 @@ RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 @injects(RollingRestart)
 class _RolloutInjection(ProcessInjection[RolloutT]):
-    """Restart nodes one after the other: a controlled shutdown, a start, a wait until the node is ready and,
-    if the fault wants that, until all ISRs are full. Without targets these are all nodes of the cluster.
+    """Restart nodes one after the other: a controlled shutdown, a start, and a wait until the node is ready. Before the
+    next node's turn all ISRs must be full, unless the fault has `await_isr: false`. A fault without targets restarts
+    all nodes of the cluster.
 
     The injection is the first restart, confirmed when another process runs that node. Healing restarts the others. It
-    is confirmed when each node has another process and answers, and all ISRs are full."""
+    is confirmed when each node has another process and answers, and all ISRs are full.
+    """
 
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -207,8 +209,9 @@ class _RolloutInjection(ProcessInjection[RolloutT]):
 
 @injects(Upgrade)
 class _UpgradeInjection(_RolloutInjection[Upgrade]):
-    """Restart nodes one after the other on another release, then raise the feature levels (with `finalise`). Each node
-    must log the new release. The healing is confirmed when another broker shows the new feature levels too."""
+    """Restart nodes one after the other on another release, then raise the feature levels (with `finalise`), except
+    those that the experiment sets. Each node must log the new release. The healing is confirmed when another broker
+    shows the new feature levels too."""
 
     _levels: Mapping[str, int] = MappingProxyType({})
 

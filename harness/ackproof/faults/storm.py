@@ -17,9 +17,9 @@ Drawn faults are ordinary fault specs. Their numbers are the storm's number × 1
 begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. A fault with
 nothing to break (its node is dead, or no node holds the role) is listed as missed.
 
-Omitted fields are drawn: `storm: {count: 20}` draws from all kinds that the backend and the cluster can do, aimed at
-leaders, followers, brokers and controllers, with links and parameters from each kind's own ranges. One seed draws the
-same storm on every machine; a fault that the machine cannot do is missed.
+Omitted fields are drawn: `storm: {count: 20}` draws from all kinds that the backend and the cluster can do. The faults
+are aimed at leaders, followers, brokers and controllers. Links and parameters come from each kind's own ranges. One
+seed draws the same storm on every machine; a fault that the machine cannot do is missed.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def draw_storm(
 
 def possible_kinds(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, str]:
     """Return the kinds of the menu (without a menu: all kinds but `storm`), each with the reason why it cannot be
-    drawn; '' if it can. `able(fault)`: True if the backend can inject the fault."""
+    drawn. The reason is '' if it can. `able(fault)`: True if the backend can inject the fault."""
     kinds = [kind for kind in storm.menu or fault_kinds() if kind != Storm.KIND]
     return {kind: _impossible(storm, kind, experiment, able) for kind in kinds}
 
@@ -267,8 +267,9 @@ def make_valid_fault(
     """Return a fault that fits the experiment and the backend; or the reason why there is none. At most `TRIES` faults
     are drawn; the reason is then why the last of them does not fit.
 
-    `kind`, `entry`: the kind and its entry in the storm's menu. `number`: the fault's number. `trigger`: when it
-    begins. `lasts`: its duration in seconds. `able(fault)`: True if the backend can inject it.
+    `kind`, `entry`: the kind and its entry in the storm's menu. `draw`: draws the fields that the entry does not give.
+    `number`: the fault's number. `trigger`: when it begins. `lasts`: its duration in seconds. `able(fault)`: True if
+    the backend can inject it.
     """
     why = ""
     for _ in range(TRIES):
@@ -316,8 +317,8 @@ def _choose_kinds(menu: dict[str, MenuEntry], swarm: bool, generator: random.Ran
 
 
 def _roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
-    """Return the roles at which a storm's faults of nodes may be aimed, in the grammar of a file: those of the storm,
-    or roles that fit the experiment."""
+    """Return the roles at which a storm's faults of nodes may be aimed, in the grammar of a file. They are the roles of
+    the storm, or roles that fit the experiment if the storm has none."""
     if storm.roles is not None:
         return [str(role) for role in storm.roles]
     if storm.pairs is not None:  # by number, to know which faults meet on a node
@@ -364,8 +365,8 @@ def _make_fault(
 ) -> FaultSpec:
     """Return one fault of a kind on the menu. Raises `pydantic.ValidationError` if its fields do not fit.
 
-    `number`: the fault's number; `trigger`: when it begins; `lasts`: its duration in seconds, if the kind has
-    one.
+    `entry`: the kind's entry in the storm's menu. `draw`: draws the fields that the entry does not give. `number`: the
+    fault's number. `trigger`: when it begins. `lasts`: its duration in seconds, if the kind has one.
     """
     spec = fault_kinds()[kind]
     drawn = spec.draw_fields(draw) or {}

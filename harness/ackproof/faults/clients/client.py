@@ -1,10 +1,10 @@
 """Faults of the workload's own clients, and of the instances of a service: killed, frozen. They work on every backend.
 
-The field `client` selects the clients: `producer(0)`, `reader(1)`, `member(2)` or `service(0)` by the order of start;
-`producer`, `reader`, `member` or `service` for a running one, drawn from the seed; `producers`, `readers`, `members` or
-`services` for all. A client that replaces another gets the next free number. Members are counted over all consumer
-groups. `member(billing)` and `members(billing)` are those of one consumer group or share group, `owner(orders/0)` and
-`owner(billing, orders/0)` the member that owns a partition now, as its coordinator says.
+The field `client` selects clients. `producer(0)`, `reader(1)`, `member(2)` or `service(0)` is one client, by the order
+of start. `producer`, `reader`, `member` or `service` is a running one, drawn from the seed. The plural, such as
+`producers`, selects all. A replacement gets the next free number. Members are counted over all consumer groups.
+`member(billing)` and `members(billing)` are of one consumer group or share group. `owner(orders/0)` and `owner(billing,
+orders/0)` select the member that owns a partition now, as its coordinator says.
 
 The witness is the kernel: the client's processes have ended, or all their threads are stopped and not scheduled.
 """
@@ -340,7 +340,7 @@ class _KillClientInjection(ClientInjection[KillClient]):
 
 @injects(PauseClient)
 class _PauseClientInjection(ClientInjection[PauseClient]):
-    """Pause clients with SIGSTOP. Confirmed when none of their threads is scheduled. Healing sends SIGCONT."""
+    """Pause clients with SIGSTOP. Confirmed when none of their threads ran for `STILL_S` seconds. SIGCONT heals."""
 
     def __init__(self, fault: PauseClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

@@ -1,6 +1,6 @@
 """The fault `at_code`: halt, pause, delay or throw where a thread passes a point of Kafka's code.
 
-Byteman's agent carries it out. The witness of a halt is the exit status, that of a pause or delay the JVM's
+Byteman's agent carries it out. The witness of a halt is the exit status. The witness of a pause or delay is the JVM's
 own thread dump, that of an exception the node's log.
 """
 
@@ -38,7 +38,7 @@ from ackproof.provision.byteman import check_rules
 HALTED: Final = 77
 """Exit status of a JVM that a rule halts. Kafka uses 0 and 1; an unknown status of a container is 255."""
 PASSED_WITHIN_S: Final = 50.0
-"""Seconds in which the point must be passed often enough."""
+"""Seconds within which the rule must act, which takes `nth` passes of the point."""
 LOOK_EVERY_S: Final = 0.1
 _LOG_LINES: Final = 400
 _STANDS_IN: Final = {
@@ -128,8 +128,8 @@ class AtCode(NodeFault):
         return self.observed(nodes) if self.does in ("halt", "throw") else exposure.noticed(self.hold, nodes)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report to `say` a point that does not exist in the experiment's release, fields that do not go with
-        the point or the action, and a target on which the point is never passed."""
+        """Report to `say` a point that does not exist in the experiment's release, and a target on which the point is
+        never passed. Also report fields that do not go with the point or the action."""
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
         else:
@@ -313,8 +313,8 @@ class AtCodeInjection(ProcessInjection[AtCode]):
         return f"thread dump of node {node.id}: {thread} stands in {rule.place.method.partition('(')[0]}"
 
     def _describe_rules(self) -> str:
-        """Return in words, for each node, its state and whether its rule acted, never fired or did not fit. It explains
-        why the fault did not take effect."""
+        """Return in words, for each node, its state and whether its rule acted, never fired or did not fit. The text
+        explains why the fault did not take effect."""
         said = []
         for node in self.nodes:
             rule, state = self._loaded[node.id], node.state()

@@ -1,8 +1,8 @@
-"""Points in the code of Kafka's nodes: named ones, with the class and method of each in every line of releases, and
-those that a file gives by class and method.
+"""Points in the code of Kafka's nodes. A named point has a class and a method for each line of releases. Other points
+are given in a file, by class and method.
 
-`python -m ackproof.faults.code.points` prints the table of `docs/faults.md`. A test checks each binding with
-the jars of its line (Byteman's TestScript).
+`python -m ackproof.faults.code.points` prints the table of `docs/faults.md`. A test checks each binding with the jars
+of its line (Byteman's TestScript).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class DiskFault(NodeFault):
 
 class DiskInjection(ProcessInjection[SpecT]):
     """Base injection of disk faults. Healing kills nodes that run, repairs their disks, and starts the nodes that no
-    other fault keeps down. It is confirmed when each of their replicas is in sync again."""
+    other fault keeps down. The healing is confirmed when each replica of these nodes is in sync again."""
 
     def heal(self) -> str:
         if self.refused:
@@ -86,7 +86,7 @@ class DiskInjection(ProcessInjection[SpecT]):
 
 def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
     """Wait until these nodes are in the ISR of every partition of which they have a replica, and every partition has a
-    leader; return that in words. Do not wait if there is no topic, or if no node is a broker.
+    leader. Return that in words. Do not wait if there is no topic, or if no node is a broker.
 
     The partitions are those of the experiment's topics. Without an experiment, they are those of all topics on the
     nodes' disks that are not internal. Raises `FaultNotConfirmed` after `BACK_WITHIN_S` seconds, `Interrupted` if the

@@ -114,8 +114,8 @@ class _FlipBitsInjection(PartitionInjection[FlipBits]):
         return "; ".join(said)
 
     def heal(self) -> str:
-        """Kill the broker, remove the replica, and start the broker, which then replicates; return what was
-        done, in words. Flip the bit back instead if the other replicas are not all there to copy from."""
+        """Kill the broker, remove the replica, and start the broker, which then replicates; return what was done, in
+        words. If `_others_in_sync` is False, flip the bit back instead, and leave the broker running."""
         touched = [node for node in self.nodes if node.id in self._flipped]
         if not touched:
             return "nothing was flipped"

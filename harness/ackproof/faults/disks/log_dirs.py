@@ -152,9 +152,9 @@ class LogDirInjection(DiskInjection[LogDirT]):
         """The last `_LINES` lines that each node had logged before the fault."""
 
     def _choose(self) -> Mapping[int, Path]:
-        """Choose the log dir of each node, record the log lines that the node has so far, and claim the node: from now
-        on it may end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be broken, or has no such
-        log dir."""
+        """Choose the log dir of each node, record the log lines that the node has so far, and claim the node. From now
+        on the node may end. Return the dirs by node. Raises `FaultNotConfirmed` if a node cannot be broken, or has no
+        such log dir."""
         self._require_breakable()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)

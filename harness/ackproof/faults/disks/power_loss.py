@@ -135,8 +135,9 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     """Cut the power of one, several or all nodes at once. If all have their own file systems and `how` is not `cut`,
     these are shut down; else the logs are cut. With `how: device`, a node without its own file system is refused.
 
-    Confirmed when the processes are gone and, by file system, the content of each canary is missing. A cut is not
-    confirmed if no log became shorter, or if settings make Kafka fsync and `keep` is missing."""
+    Confirmed when the processes are gone and, if file systems were shut down, the content of each canary is missing. A
+    cut is not confirmed if no log became shorter, or if settings make Kafka fsync and `keep` is missing.
+    """
 
     def __init__(self, fault: PowerLoss, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)

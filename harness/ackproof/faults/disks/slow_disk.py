@@ -109,8 +109,8 @@ class FreezeLoop:
 
     `at(node)` returns the lock of a node's disk. The loop holds the locks of all nodes from each freeze to the thaw, so
     that no other fault unmounts a file system. `others(node)` is True if another fault holds the node. If the file
-    system of such a node cannot be frozen, it is skipped. If any other cannot be frozen, the loop ends, with the
-    exception in `error`.
+    system of such a node cannot be frozen, it is skipped. If any other file system cannot be frozen, the loop ends,
+    with the exception in `error`.
     """
 
     def __init__(
@@ -194,8 +194,8 @@ class _SlowDiskInjection(LogDirInjection[SlowDisk]):
         `FaultNotConfirmed` if too few wait.
 
         A write is slow if it takes at least half a `stall` longer than one on another disk at the same time. Single
-        writes may be slow by chance, so two of four consecutive writes must be. Each write begins while the file system
-        is frozen, because a write between two freezes is fast.
+        writes may be slow by chance, so two of four consecutive writes must be slow. Each write begins while the file
+        system is frozen, because a write between two freezes is fast.
         """
         if self._loop is None:
             raise self.not_confirmed("nothing was frozen")

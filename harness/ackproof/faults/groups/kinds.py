@@ -1,8 +1,8 @@
 """Kinds of faults of consumer groups: members join, leave, are replaced one by one, or change to the other rebalance
-protocol; an operator commits offsets for a group, as `kafka-consumer-groups --reset-offsets` does.
+protocol. Or an operator commits offsets for a group, as `kafka-consumer-groups --reset-offsets` does.
 
-Kafka refuses such a commit while the group has members (UNKNOWN_MEMBER_ID). Its witness is the coordinator's answer to
-OffsetFetch; the timeline has the offsets before and after (`OffsetsReset`).
+Kafka refuses the commit of an operator while the group has members (UNKNOWN_MEMBER_ID). The witness of the commit is
+the coordinator's answer to OffsetFetch. The timeline has the offsets before and after (`OffsetsReset`).
 """
 
 from __future__ import annotations
@@ -159,8 +159,9 @@ class _LeaveInjection(GroupInjection[LeaveGroup]):
 class _RollingInjection(GroupInjection[BounceMembers]):
     """Replace members one by one. The first replacement is the injection; the others are part of the healing.
 
-    Each is confirmed when the coordinator lists the new member, for a migration with the new protocol, and no longer
-    the old one. A member that another fault has ended is left out."""
+    Each replacement is confirmed when the coordinator lists the new member and no longer the old one. For a migration,
+    the new member must have the new protocol. A member that another fault has ended is left out.
+    """
 
     _order: Sequence[str] = ()
     """Ids of the members, in the order of their replacement."""
@@ -275,8 +276,8 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
         return f"committed at broker {broker} for {self.fault.group}: {text}"
 
     def _find_targets(self, topics: tuple[str, ...]) -> dict[TopicPartition, int]:
-        """Return the offset to commit for each partition of the topics: the fault's `to`, limited to the range from the
-        log start offset to the high watermark. Raises `FaultNotConfirmed` if a leader does not answer."""
+        """Return the offset to commit for each partition of the topics: the fault's `to`. It is limited to the range
+        from the log start offset to the high watermark. Raises `FaultNotConfirmed` if a leader does not answer."""
         count = len(self.context.cluster.topic_state(topics))
         ends = self.wait_for(
             lambda: ends if len(ends := self.context.cluster.partition_ends(topics)) >= count > 0 else None,

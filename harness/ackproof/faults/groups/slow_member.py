@@ -1,7 +1,7 @@
 """`slow_member`: members of a consumer group take longer for each record, for a while.
 
-A member that exceeds `max.poll.interval.ms` leaves its group by itself. The witness is the file to which the member
-prints a line for each record that it has processed: the harness watches when new lines appear.
+A member that exceeds `max.poll.interval.ms` leaves its group by itself. The witness is the member's output file, which
+gets a line for each record that the member has processed. The harness watches when new lines appear.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class _SlowMemberInjection(ClientInjection[SlowMember]):
         return OF_TIME * self.fault.record_time
 
     def _watch(self, client: ClientProcess) -> _Pace:
-        """Return an observer of the member's pace as soon as it has seen the member process records at its usual pace,
-        or the member has ended. Raises `FaultNotConfirmed` if neither happens in time."""
+        """Return an observer of the member's pace. Before that, wait until the member processes records at its usual
+        pace, or has ended. Raises `FaultNotConfirmed` if neither happens in time."""
         pace = _Pace(self.groups, client)
         self.wait_for(
             lambda: has_ended(client) or pace.processes(self._still_s),

@@ -1,7 +1,7 @@
 """The coordinator's description of a consumer group, and the base of faults of groups.
 
-The witness is the coordinator (ConsumerGroupDescribe, DescribeGroups), which knows members by their `client.id`, and
-the kernel: the process of a member has ended, or another one runs.
+The witnesses are the coordinator and the kernel. The coordinator (ConsumerGroupDescribe, DescribeGroups) knows members
+by their `client.id`. The kernel shows that the process of a member has ended, or that another one runs.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class GroupInjection(Injection[GroupT]):
 
     def stop(self, members: Mapping[str, ClientProcess]) -> None:
         """Add these members to `stopped`, ask them to leave, and wait until their processes have ended. Raises
-        `FaultNotConfirmed` if one does not end within `LEFT_WITHIN_S` seconds."""
+        `FaultNotConfirmed` if a process does not end within `LEFT_WITHIN_S` seconds."""
         self.stopped += members
         for name in members:
             self.groups.stop_member(name)
@@ -137,7 +137,7 @@ class GroupInjection(Injection[GroupT]):
             )
 
     def replace_stopped(self) -> str:
-        """Start a member in place of each that this fault stopped and no other fault replaced; return in words the ids
+        """Start a member in place of each that this fault stopped and no other fault replaced. Return in words the ids
         of the members that this fault started."""
         alone = (name for name in self.stopped if self.groups.successor(name) in (None, name))
         self.started += [self.groups.replace(name) for name in alone]

@@ -28,11 +28,10 @@ _FROM: Final = list(get_args(From))
 
 
 def links_between(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
-    """Yield all links between these nodes and others, in both directions; with clients only those from the clients to
-    the nodes.
+    """Yield the links between each of these nodes and the other nodes that `away` names, in both directions. Of links
+    with clients, yield only those from the clients. A link may come twice.
 
-    `away`: the others, which are `clients`, `brokers`, `controllers`, `peers` (nodes of the same kind), or `all` of
-    these.
+    `away`: `clients`, `brokers`, `controllers`, `peers` (nodes of the same kind), or `all` of these.
     """
     for node in nodes:
         if away in ("clients", "all"):
@@ -63,7 +62,8 @@ def _group_text(group: tuple[Role, ...]) -> str:
 
 
 def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
-    """Yield all links between nodes of different sides. Raises `FaultNotConfirmed` if a node is on two sides."""
+    """Yield all links between nodes of different groups. `sides`: the nodes of each group. Raises `FaultNotConfirmed`
+    if a node is in two groups."""
     for side, other in combinations(sides, 2):
         if both := side & other:
             raise FaultNotConfirmed(f"node {min(both)} holds roles of two groups; each node is on one side")

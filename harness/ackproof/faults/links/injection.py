@@ -1,10 +1,11 @@
 """Injection of link faults: an effect is imposed on every link that the fault names, and lifted.
 
-One witness is a probe: the harness connects as the link's source would, to the address that the source's own
-files give for the target. The other is the kernel's counters of the source's connections. A link with an end
-that does not run is broken too, but not probed. If this fault silences links and another fault is known to
-hold that end, nothing passes, as wanted; the link is probed once the node is back. At least one link must
-have worked before, or be silent because of another fault.
+One witness is a probe: the harness connects as the link's source would, to the address that the source's own files give
+for the target. The other is the kernel's counters of the source's connections.
+
+A link with an end that does not run is broken too, but not probed. Nothing passes over it, as a fault that silences
+links wants it. If another fault is known to hold that end, the link is probed once the node is back. At least one link
+must have worked before, or be silent because of another fault.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class LinksInjection(Injection[LinksT]):
         """Lift the effect from all links, and return what was done and seen, in words.
 
         First confirm that the effect lasted. A link that another fault had silenced before is probed if its ends run
-        now: it must still carry nothing. Raises `FaultNotConfirmed`, after the attempt to lift, if either is not
-        confirmed, or if a link cannot be mended.
+        now: it must still carry nothing. Raises `FaultNotConfirmed`, after the attempt to lift, if one of these checks
+        fails, or if a link cannot be mended.
         """
         try:
             lasted = self._confirm_lasting()
@@ -113,7 +114,8 @@ class LinksInjection(Injection[LinksT]):
         """Confirm that the effect lasted until now; return what was seen, as the end of a sentence.
 
         Silent links must have carried no byte by the kernel's counters, else `FaultNotConfirmed` is raised. Without
-        silent links, links are probed again on which other faults have the same effects as before this fault.
+        silent links, each link is probed again. Left out are links with an end that is away, and links on which other
+        faults have begun or ended an effect since.
         """
         came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
@@ -137,7 +139,7 @@ class LinksInjection(Injection[LinksT]):
     def _count_bytes(self, link: Link) -> int | None:
         """Return the bytes that arrived at the source of a silent link since the fault was confirmed, by the kernel's
         counters. None if they cannot be read because an end of the link does not run. Raises `LinkError` if they cannot
-        be read although both run."""
+        be read although both ends run."""
         try:
             return self.mesh.traffic(link).received_since(self._silent[link])
         except LinkError:
@@ -146,7 +148,7 @@ class LinksInjection(Injection[LinksT]):
             raise
 
     def _await_a_look(self) -> tuple[Link, ...]:
-        """Wait until at least one of the links that this fault broke can be probed, and return all that can; () if the
+        """Wait until at least one of the links that this fault broke can be probed. Return all that can, or () if the
         fault never began.
 
         The wait lasts as long as another fault prevents probes, and `BITES_WITHIN_S` more. Raises `FaultNotConfirmed`
@@ -238,7 +240,7 @@ class LinksInjection(Injection[LinksT]):
 
     def _not_running(self, link: Link) -> str:
         """Return, in words, the first end of a link that does not run, with its state and the other faults that hold
-        it; '' if both run."""
+        it. Return '' if both ends run."""
         for end in link:
             if end != CLIENTS and (state := self.context.cluster.node(end).state()) is not NodeState.RUNNING:
                 others = self.holds.others(end, self.fault.number)

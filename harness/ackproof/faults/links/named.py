@@ -135,9 +135,9 @@ class FlapFault(NamedLinkFault):
 class _FlapInjection(LinksInjection[FlapFault]):
     """Cut and mend every link of the fault in turn, on a separate thread.
 
-    The fault is confirmed when every link that worked before it was seen down and then up, or another fault
-    hinders it from being up. A link that another fault had silenced need not flap then.
-    If that fault is over when `heal` is called, `heal` waits until the link was seen down and up.
+    The fault is confirmed when every link that worked before it was seen down and then up, or another fault hinders it
+    from being up. A link that another fault had silenced need only carry nothing at the confirmation. If that other
+    fault is over when `heal` is called, `heal` waits until the link was seen down and up.
     """
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:

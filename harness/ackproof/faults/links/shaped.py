@@ -49,8 +49,8 @@ class ThrottleFault(NamedLinkFault):
         return Throttle(self.rate)
 
     def volume(self) -> tuple[int, int]:
-        """Return (bytes per request, number of requests) of a probe that takes `VOLUME_S` seconds at this
-        rate, or less at high rates, because its size is limited."""
+        """Return (bytes per request, number of requests) of a probe that takes `VOLUME_S` seconds at this rate. At high
+        rates the probe takes less, because its size is limited."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
@@ -196,8 +196,7 @@ class DropLargeFault(NamedLinkFault):
     def at_odds(self, first: FaultSpec, spec: ExperimentSpec) -> str:
         """Return why the loss of large packets cannot be observed while `first` is in force; '' if that is not certain.
 
-        One reason is that `first` already loses the large packets of all these links; others hold for every fault of
-        links.
+        Either `first` already loses the large packets of all these links, or a reason of `LinkFault.at_odds` holds.
         """
         if why := super().at_odds(first, spec):
             return why
@@ -209,8 +208,8 @@ class DropLargeFault(NamedLinkFault):
 
     @classmethod
     def draw_fields(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Draw the fields of a random fault: `link`, and `above` between 576 B (the smallest packet that every network
-        must pass) and 1500 B (the MTU of Ethernet)."""
+        """Draw the fields of a random fault: `link`, and `above`. The latter is between 576 B (the smallest packet that
+        every network must pass) and 1500 B (the MTU of Ethernet)."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
     def effect(self) -> Effect:

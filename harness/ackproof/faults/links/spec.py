@@ -27,9 +27,9 @@ SILENT_FOR_S: Final = 0.8
 STANDS_STILL_S: Final = 0.3
 """Seconds over which the kernel's counters are compared, to see that a link carries nothing."""
 _WAYS: Final = {Cut: ("refused", "reset", "closed"), Reset: ("reset", "closed"), BlackHole: ("silent",)}
-"""Results of a probe that show each effect."""
+"""Effect → results of a probe (`ProbeAnswer.how`) that show it."""
 Holders: TypeAlias = Mapping[Role, Sequence[int]]
-"""Numbers of the nodes that held each role of the fault when it was due."""
+"""Ids of the nodes that held each role of the fault when it was due."""
 
 
 @dataclass(frozen=True)

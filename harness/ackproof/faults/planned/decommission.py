@@ -1,7 +1,7 @@
 """Decommissioned brokers: their replicas move to other brokers, before or after the brokers have ended.
 
-Witnesses: another broker shows that they hold no partition and that every ISR is full without them; the operating
-system shows that their processes have ended.
+One witness is another broker. It shows that the decommissioned brokers hold no partition, and that every ISR is full
+without them. The other is the operating system: it shows that the processes have ended.
 """
 
 from __future__ import annotations

@@ -81,8 +81,9 @@ class PartitionOperationInjection(Injection[PlannedT]):
         views(self.context)
 
     def _witness(self) -> PartitionState | None:
-        """Return the partition as the witness broker shows it now; None if no broker is there, or the witness does not
-        answer or know the partition. The witness is chosen at each call, because brokers may restart."""
+        """Return the partition as the witness broker shows it now. Return None if `find_views` finds no brokers, or if
+        the witness does not answer or know the partition. The witness is chosen at each call, because brokers may
+        restart."""
         look = find_views(self.context)
         return None if look is None else state_at(look.witness_link, self.place)
 
@@ -124,10 +125,11 @@ class ElectUnclean(PartitionOperation):
 class _ElectionInjection(PartitionOperationInjection[PartitionOperation]):
     """Request an election, and wait until another broker shows its result in a newer leader epoch.
 
-    A preferred election is confirmed when the preferred replica leads. It raises `FaultNotConfirmed` if that replica
+    A preferred election is confirmed when the preferred replica leads. `FaultNotConfirmed` is raised if that replica
     leads already or is not in the ISR. An unclean election is confirmed when a replica outside the previous ISR leads.
-    It raises `FaultNotConfirmed` if the partition has a leader, or if a member of that ISR is elected. Healing does
-    nothing; it is confirmed when the partition's leader answers."""
+    `FaultNotConfirmed` is raised if the partition has a leader, or if a member of that ISR is elected. Healing does
+    nothing; it is confirmed when the partition's leader answers.
+    """
 
     @property
     def election(self) -> Election:

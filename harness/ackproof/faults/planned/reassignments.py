@@ -287,8 +287,9 @@ class CancelledReassignment(MoveInjection[CancelReassign]):
     """Start a reassignment, and cancel it before it completes. Healing cancels it, unless another fault has requested
     other replicas since.
 
-    Raises `FaultNotConfirmed` if it has completed before the confirmation. Healing raises it if the reassignment has
-    completed by then, unless a storm drew the fault."""
+    Raises `FaultNotConfirmed` if the reassignment has completed before the confirmation. Healing raises it if the
+    reassignment has completed by then, unless a storm drew the fault.
+    """
 
     _cancelled = False
 

@@ -142,7 +142,7 @@ class SetConfig(FaultSpec):
 class ConfigChange(Injection[SetConfig]):
     """Change settings while nodes run; healing restores them. Confirmed when all running brokers that answer and whose
     settings the change concerns report the new values. Raises `FaultNotConfirmed` if all of them report these values
-    before. The healing is confirmed when none reports all of them any more."""
+    before the change. The healing is confirmed when no such broker reports all of the new values any more."""
 
     _before: dict[str, Setting] | None = None
     _is_back = False
@@ -155,7 +155,7 @@ class ConfigChange(Injection[SetConfig]):
 
     def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
         """Send the request `do` to the broker whose settings change or, for other settings, to any live broker; return
-        its id and the result. Raises `FaultNotConfirmed` if that broker does not run or no live broker answers,
+        its id and the result. Raises `FaultNotConfirmed` if that broker does not run or no live broker answers. Raises
         `WireError` if the broker whose settings change does not answer, `Refused` for Kafka's errors."""
         if self.fault.broker is None:
             return ask(self.context, do, within_s)

@@ -207,8 +207,8 @@ def wait_for(
 
 
 def all_topics(context: FaultContext) -> tuple[str, ...]:
-    """Return the topic names for a request about all topics: (), which stands for all, or, for older brokers without
-    DescribeTopicPartitions, the topics of the case."""
+    """Return the topic names for a request about all topics. That is (), which stands for all. Older brokers, without
+    DescribeTopicPartitions, need names: for them, return the topics of the case, if there is a case."""
     if context.cluster.access.describes_partitions or context.case is None:
         return ()
     return tuple(context.case.experiment.topics)

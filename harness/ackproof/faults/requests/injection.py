@@ -1,10 +1,10 @@
 """Injection of request faults: a rule for one API, imposed on every link that the fault names, and lifted.
 
-The witness does not ask the proxy whether the rule works. It sends a probe request of that API, which changes
-nothing, over the link as the link's source would, and a control request of another API. The first must show the
-effect, the second must not. The kernel counts whether the first arrived at the node, which tells a lost request from
-a lost response. Probes do not count for `times`, `every` and `share`. The proxy counts whether any other request was
-hit; if none was, the fault had no effect.
+The witness does not ask the proxy whether the rule works. It sends a probe request of that API, which changes nothing,
+over the link as the link's source would. A control request of another API follows. The first must show the effect, the
+second must not. The kernel counts whether the first arrived at the node, which tells a lost request from a lost
+response. Probes do not count for `times`, `every` and `share`. The proxy counts whether any other request was hit; if
+none was, the fault had no effect.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ANSWERS_WITHIN_S: Final = 2.0
 
 
 class RequestObservation(NamedTuple):
-    """Outcomes of a probe request, and of the control request after it: of another API, or for another partition if the
-    fault is limited to a topic or partition."""
+    """Outcomes of a probe request (`asked`) and of the control request after it (`control`). The control request is of
+    another API. If the fault is limited to a topic or partition, it is of the same API, for another partition."""
 
     asked: QuestionOutcome
     control: QuestionOutcome
@@ -251,7 +251,7 @@ class _RequestsInjection(Injection[SpecT]):
             return []
 
     def _why_away(self, link: Link) -> str:
-        """Return why no probe can reach the target of a link, which does not run, in words; '' if it runs."""
+        """Return in words that the target of a link does not run, so that no probe can reach it; '' if it runs."""
         state = self.context.cluster.node(link.target).state()
         return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
 

@@ -105,7 +105,7 @@ class RequestFault(FaultSpec):
 
     @property
     def api_name(self) -> str:
-        """Return a word for the requests that the fault hits, for messages: the name of the API, or `client` if the
+        """Return a word for the requests that the fault hits, for messages: the name of the API. It is `client` if the
         fault hits all APIs of a client id."""
         return self.api or "client"
 

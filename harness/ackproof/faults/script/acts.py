@@ -1,6 +1,5 @@
-"""Actions of a script: a fault that leads brokers through steps one at a time, while proxies (gates) hold all other
-requests of the APIs concerned. Each action does one step and waits for its effect.
-"""
+"""Actions of a script. A script leads brokers through steps one at a time, while proxies (gates) hold all other
+requests of the APIs concerned. Each action does one step and waits for its effect."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class ScriptActions:
     looks: PartitionObserver
     until: Callable[[Callable[[], object], str], object]
     """Function that calls its first argument until that returns a true value. Its second argument says, in words, what
-    is awaited. Raises `FaultNotConfirmed` with these words if it does not come in time."""
+    is awaited. Raises `FaultNotConfirmed` with these words if no true value comes in time."""
     acks: str
     """The producers' `acks`: 0, 1 or all."""
 

@@ -32,7 +32,7 @@ _DECIDES: Final = (
     "unfence",
     "open",
 )
-"""Steps after which the controller may decide on the partition."""
+"""Steps that account for decisions of the controller about the partition, and about the broker that they name."""
 _MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "stop")
 """Steps that may change the log of the broker that they name."""
 

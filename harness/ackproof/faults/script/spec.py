@@ -358,8 +358,8 @@ class Script(FaultSpec):
         return found
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report to `say` topics, controllers and time-outs of the experiment with which the script cannot work, and
-        steps that name a missing broker or producer, or deliver a fetch that no step has set aside."""
+        """Report to `say` topics, controllers and time-outs of the experiment with which the script cannot work. Also
+        report steps that name a missing broker or producer, or deliver a fetch that no step has set aside."""
         if len(spec.topics) != 1 or any(topic.partitions != 1 for topic in spec.topics.values()):
             say.report((), "a script goes on one partition: give one topic with one partition", key=True)
         if spec.cluster.combined or len(spec.cluster.controller_ids) != 1:

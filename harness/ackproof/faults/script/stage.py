@@ -74,8 +74,8 @@ class PartitionObserver:
         self.base = ScriptState()
 
     def read_decisions(self) -> ControllerState:
-        """Return the decisions in the controller's log. Waits for a moment while its end is being written. Raises
-        `NotDecoded` or OSError if it cannot be read after that."""
+        """Return the decisions in the controller's log. Waits at most `_WRITTEN_WITHIN_S` seconds while the end of the
+        log is being written. Raises `NotDecoded` or OSError if the log cannot be read after that."""
         with contextlib.suppress(WaitTimeout):
             return wait_until(
                 self.try_decisions, what="the controller's log to be written", timeout_s=_WRITTEN_WITHIN_S
@@ -157,7 +157,7 @@ class PartitionObserver:
 
     def knows(self, broker: int, decided: ControllerState) -> bool:
         """Return True if a broker shows the leader, ISR, eligible replicas and unfenced brokers of these decisions, and
-        its replica has the partition's leader epoch. False also if it does not answer."""
+        its replica has the partition's leader epoch. False also if the broker does not answer."""
         partition, link = decided.partition, self._cluster.running_links().get(broker)
         if partition is None or link is None:
             return False
@@ -252,7 +252,7 @@ class Gates:
         self._number = number
         self._shut: dict[tuple[Gate, int, FrameSide], Rule] = {}
         self._aside: dict[int, tuple[str, bytes]] = {}
-        """Route and frame of the Fetch of each broker that was set aside."""
+        """Route and frame of the Fetch request that `set_aside` copied, by broker."""
 
     def shut(self, gate: Gate, broker: int, side: FrameSide) -> None:
         """Hold the frames of this side (requests or responses) at a broker's gate, from the next frame on.
