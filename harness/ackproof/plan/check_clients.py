@@ -71,8 +71,7 @@ def check_clients(spec: ExperimentSpec, found: Problems) -> None:
 
 
 def _why_not(library: str, use: Use) -> str:
-    """Return why clients of this library cannot serve for `use`; '' if they can. The hint names the libraries that can.
-    """
+    """Return why clients of this library cannot serve for `use`; '' if they can. The hint names libraries that can."""
     if use not in LIBRARIES[library].cannot:
         return ""
     able = " or ".join(name for name, one in LIBRARIES.items() if use not in one.cannot)
@@ -80,8 +79,9 @@ def _why_not(library: str, use: Use) -> str:
 
 
 def _beyond_programs(spec: ExperimentSpec, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the fields that clients which are a program of the user (`client: {command: …}`) do not support, each with
-    the reason. `path`: path of the producers or of the consumers; the fields are relative to it."""
+    """Yield each field that a client cannot have if it is a program of the user (`client: {command: …}`), with the
+    reason. The field is `client` itself if a setting elsewhere or a fault excludes programs. `path`: path of the
+    producers or of the consumers; the fields are relative to it."""
     producers, readers = spec.workload.producers, spec.workload.consumers
     if path == _CONSUMERS:
         if readers.commit_every is not None:

@@ -148,8 +148,8 @@ def describe_timing(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def describe_pairs(plan: Plan, chosen: int) -> Iterator[str]:
-    """Yield lines about each cell with a storm of `pairs: all`: its pairs of fault kinds, the runs for all pairs with
-    their estimated duration, and refused pairs. `chosen`: number of cases that this command runs."""
+    """Yield lines about each cell with a storm of `pairs: all`: its pairs of fault kinds, the runs for all pairs, and
+    refused pairs. The duration of these runs is estimated. `chosen`: number of cases that this command runs."""
     for cell in plan.cells:
         if (dealt := pairs_of(cell.experiment)) is None:
             continue

@@ -250,7 +250,6 @@ class _ResetInjection(GroupInjection[ResetOffsets]):
     Confirmed when OffsetFetch returns the offsets. Raises `FaultNotConfirmed` if the group still has members."""
 
     _offsets: Mapping[TopicPartition, int] = {}
-    """Offsets to commit."""
 
     def inject(self) -> str:
         timeline = self.context.timeline

@@ -111,11 +111,12 @@ class LinksInjection(Injection[LinksT]):
         return on_each(ends_run, self._await_silence)
 
     def _confirm_lasting(self) -> str:
-        """Confirm that the effect lasted until now; return what was seen, as the end of a sentence.
+        """Confirm that the effect lasted until now; return what was seen, as the end of a sentence. Raises
+        `FaultNotConfirmed` if it did not last.
 
-        Silent links must have carried no byte by the kernel's counters, else `FaultNotConfirmed` is raised. Without
-        silent links, each link is probed again. Left out are links with an end that is away, and links on which other
-        faults have begun or ended an effect since.
+        Silent links must have carried no byte by the kernel's counters. Without silent links, each link is probed
+        again, and must show the effect. Left out are links with an end that is away, and links on which other faults
+        have begun or ended an effect since.
         """
         came = on_each(tuple(self._silent), self._count_bytes)
         for link, bytes_ in came.items():
