@@ -1,7 +1,7 @@
 """The backends on which a case can run, one row each, and the preparations that faults require before a cluster starts.
 
-A backend's row says which abilities it lacks, and why. A new backend takes a row here, its name in `Backend`,
-and, if it runs brokers, code in `ackproof.cluster.backends`.
+A backend's row says which abilities it lacks, and why. A new backend needs a row here, its name in `Backend`, and, if
+it runs brokers, code in `ackproof.cluster.backends`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
 )
 """Need to affect single requests on a class of links → the need for these links."""
 DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
-"""Needs for a file system of each node's own. With `DISKS_WHERE_ROOT` the nodes get none if the machine does not permit
-it."""
+"""Needs for a separate file system for each node. With `DISKS_WHERE_ROOT` alone, nodes get none if the machine does not
+permit mounts."""
 
 
 class Ability(StrEnum):
@@ -71,8 +71,7 @@ class BackendRow:
     """Abilities and properties of a backend, which planning, running and judging look up."""
 
     lacks: Mapping[Ability, str] = field(default_factory=dict)
-    """Abilities that the backend lacks, each with the reason; it completes "not possible on this backend, because
-    …"."""
+    """Abilities that the backend lacks, each with a reason that completes "not possible on this backend, because …"."""
     prepares: frozenset[Need] = frozenset()
     """Needs that the backend can prepare before a cluster starts."""
     simulated: bool = False

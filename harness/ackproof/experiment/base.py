@@ -78,7 +78,8 @@ def text_field(
 ) -> tuple[BeforeValidator, PlainSerializer]:
     """Return a pydantic validator and serializer for values of the type `kind`, which a file writes as text.
 
-    `parse` raises ValueError with the message to show. `what` names the expected value in the error for other types.
+    `parse` raises ValueError with the message to show. `what` names the expected value in the error for a value that is
+    neither a text nor a `kind`.
     """
 
     def read(value: object) -> object:

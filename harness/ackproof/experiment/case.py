@@ -20,7 +20,8 @@ class StormDraw:
 
     faults: tuple[FaultSpec, ...]
     left_out: tuple[str, ...]
-    """Kinds on the storm's menu of which this seed draws none, because the storm has `swarm: true`; else empty."""
+    """With `swarm: true`: kinds on the storm's menu that this seed left out for the whole case. Empty without
+    `swarm`."""
     unable: Mapping[int, str] = field(default_factory=dict)
     """Number of a drawn fault → why this machine cannot do it. Such a fault counts as missed."""
 
@@ -43,7 +44,8 @@ class Case:
     """The part of the case's name that stands for settings that vary together: their name in the file, else their
     values. Empty if none do."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Draw of each fault, by the fault's number: all brokers in a random order (see `Role.resolve`)."""
+    """Number of a fault → all brokers, in the random order drawn for this fault. A role such as `broker` takes the
+    first that qualify (`Role.resolve`)."""
     drawn: dict[int, StormDraw] = field(default_factory=dict)
     """Draw of each storm, by the storm's number."""
 
@@ -82,7 +84,7 @@ class Case:
 
     @property
     def demands_a_finding(self) -> bool:
-        """True if an expectation is not met without a finding, such as `lost: "> 0"`."""
+        """True if the case meets an expectation only with a finding, such as `lost: "> 0"`."""
         return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.counts.values())
 
     @property
@@ -95,13 +97,14 @@ class Case:
 
 
 def cell_of(case_id: str) -> str:
-    """Return the id of a case without its repeat: `acks=all#1` → `acks=all`."""
+    """Return the id of a case without its repeat: `acks=all#1` → `acks=all`. A text without `#` is returned
+    unchanged."""
     return case_id.rpartition("#")[0] or case_id
 
 
 def find_cases(name: str, ids: Sequence[str]) -> list[str]:
-    """Return the ids in `ids` that `name` selects. It is an id, the name of a cell, or a beginning that only ids of one
-    cell have.
+    """Return the ids in `ids` that `name` selects. `name` is an id, the name of a cell, or a beginning that only ids of
+    one cell have.
 
     The name of a cell selects all its repeats. Raises `BadInput` if `name` selects no id, or if it is neither an id nor
     a cell and ids of several cells begin with it.

@@ -37,8 +37,8 @@ class ClientChoice:
         """Return the release of the Java client for a cluster that runs `kafka`: the client's own `release`, or else
         the cluster's.
 
-        For a cluster that runs a build of sources or an image, that is the newest known release of its line. Return
-        '' for librdkafka, and the file name of the program for a command.
+        A cluster that runs a build of sources or an image counts as the newest known release of its line. Return '' for
+        librdkafka, and the file name of the program for a command.
         """
         if self.command:
             return PurePath(self.command[0]).name

@@ -20,7 +20,7 @@ Liveness: TypeAlias = Literal[
     "no-controller",
     "stalled",
 ]
-"""Names of the anomaly classes of a missing recovery (`rundir.anomalies.LIVENESS`; a test compares both)."""
+"""Names of the anomaly classes for what has not recovered (`rundir.anomalies.LIVENESS`; a test compares both)."""
 
 
 class EvidenceSpec(Spec):

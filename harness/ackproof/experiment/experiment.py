@@ -127,8 +127,9 @@ def _check_window(window: Window, quantity: Quantity) -> None:
 
 
 def _is_over_repeats(bound: object) -> bool:
-    """Return True if a bound begins with a statistic (`p95`), or with a similar word (`medain`) that another word
-    follows. A misspelled statistic is thus reported as such. A `Mode`, such as `always`, is no similar word."""
+    """Return True if a bound begins with a statistic (`p95`). Also return True if it begins with a misspelled one
+    (`medain`) that another word follows: its error then names the statistic. A `Mode`, such as `always`, is not taken
+    for a misspelled statistic."""
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
         return False
@@ -367,7 +368,7 @@ class ExperimentSpec(Spec):
         return data
 
     def topic_names(self) -> tuple[str, ...]:
-        """Return the topics that producers write to, in file order."""
+        """Return the topics that producers write to, all topics by default, in file order."""
         return self.workload.producers.topics or tuple(self.topics)
 
     def input_of(self, group: str) -> tuple[str, ...]:

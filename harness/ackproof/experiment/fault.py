@@ -38,15 +38,15 @@ class Grip(Enum):
     DOWN = "down"
     """The node has no process."""
     STILL = "at a standstill"
-    """The node's process is stopped."""
+    """The node's process exists, and is paused."""
     SLOW = "slow"
-    """The node's process is stopped and continued in turn. It stays stopped while another fault wants it `STILL`."""
+    """The node's process is paused and continued in turn. It stays paused while another fault wants it `STILL`."""
 
 
 WHERE_IT_RUNS: Final = frozenset({Grip.SLOW})
-"""`OVER` of a fault that has an effect only while the node's process runs, if only at times."""
+"""`OVER` of a fault that has an effect only while the node's process runs. A slow node's process runs at times."""
 WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
-"""`OVER` of a fault that has an effect as long as the node has a process, also a stopped one."""
+"""`OVER` of a fault that has an effect as long as the node has a process, even a paused one."""
 
 
 class Complaints(Protocol):
@@ -54,8 +54,8 @@ class Complaints(Protocol):
     fault's own fields: `("config", "flush.ms")` is the key `flush.ms` in the field `config`."""
 
     def sound(self, *paths: Path, cluster: bool = False) -> bool:
-        """Return True if no problem was reported yet for these fields and those around them. With `cluster`, there must
-        be none for the number of brokers and the Kafka release either."""
+        """Return True if no problem was reported yet for these fields or the fields that contain them. With `cluster`,
+        there must be none for the number of brokers and the Kafka release either."""
 
     def report(
         self, path: Path, fact: str, hint: str = "", *, suggestion: str | None = None, key: bool = False
@@ -100,7 +100,7 @@ class FaultSpec(Spec):
     ASKS: ClassVar[frozenset[Ability]] = frozenset()
     """Abilities that the fault uses apart from Kafka's protocol. It is refused on backends that lack one."""
     NOT_SIMULATED: ClassVar[str] = ""
-    """Reason why the reference implementation has no such fault, whatever its fields; empty if it has."""
+    """Reason why the reference implementation can simulate no fault of this kind, whatever its fields; '' if it can."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Cluster modes (`cluster.mode`) in which the fault can do nothing, each with the reason."""
     UNPREDICTABLE: ClassVar[str] = ""
@@ -112,7 +112,7 @@ class FaultSpec(Spec):
     ENDS_NODES: ClassVar[bool] = False
     """True if the process of each targeted node ends."""
     GRIP: ClassVar[Grip | None] = None
-    """State that the fault causes on each targeted node; None for none of these."""
+    """State that the fault causes on each targeted node; None if it causes no state of `Grip`."""
     OVER: ClassVar[frozenset[Grip]] = frozenset(Grip)
     """States, caused by other faults on a node, in which this fault still finds something to break there."""
     IN_FORCE_S: ClassVar[float] = 60.0

@@ -1,4 +1,4 @@
-"""Who reads what an experiment writes: consumer groups, share groups, and a service under test.
+"""Readers of the records that an experiment writes: consumer groups, share groups, and a service under test.
 
 Members of a consumer group (`workload.groups`) read topics of the experiment in batches. They take a given time for
 each record, and commit in one of several modes. Share groups (`workload.share_groups`, KIP-932) need Kafka 4.2. A

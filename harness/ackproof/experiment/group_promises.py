@@ -52,7 +52,7 @@ _OF_LIBRARY: Final = {
 }
 """Conditions that the client library of a group decides, by what its automatic commit covers."""
 OF_SETTINGS: Final = frozenset({Condition.NO_METADATA, Condition.LATEST, *_OF_LIBRARY.values()})
-"""Conditions that the settings of a group decide. A run decides the others, most of them by its faults."""
+"""Conditions that depend on the settings of a group alone. All others depend on the run, most of them on its faults."""
 _RULINGS: Final = {
     "forbidden": Chance.IMPOSSIBLE,
     "allowed": Chance.POSSIBLE,
@@ -100,7 +100,7 @@ for _line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").spli
         _kind, *_row = (cell.strip() for cell in _line.split("|"))
         _ROWS[_kind].append(_row)
 PROMISES: Final = tuple(_read_promises(_ROWS["promise"]))
-"""The promises of all classes, in file order. Of a class, the first promise that fits a group decides."""
+"""The promises of all classes, in file order. For each class, the first promise that fits a group decides."""
 HEALTHY: Final = tuple(tuple(row) for row in _ROWS["healthy"])
 """Rows (anomaly class, what healthy groups show that looks like it, why that is no finding)."""
 

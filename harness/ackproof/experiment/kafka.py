@@ -118,7 +118,8 @@ class MetadataMode:
     server: str
     """Word for a node that keeps the metadata and holds no partitions: `controller` or `zookeeper`."""
     broker_controls: bool
-    """True if one of the brokers is the controller. The servers elect it, and only it takes changes."""
+    """True if one of the brokers is the controller. The servers elect it, and it alone carries out changes of
+    metadata."""
     rules: str
     """Suffix of a release in the name of its protocol rules: `-zk`, as in `3.9.2-zk`; '' in KRaft mode."""
     registers_once: bool

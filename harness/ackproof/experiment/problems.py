@@ -253,10 +253,9 @@ MOST_PROBLEMS: Final = 100
 
 
 class InvalidExperiment(BadInput):
-    """An experiment file cannot be used. `problems` holds its problems in file order, each once.
-    There are at most `MOST_PROBLEMS`; the text says if there were more. With the `lines` of the file, each problem is
-    shown with its line.
-    """
+    """An experiment file cannot be used. `problems` holds its problems in file order, each once, at most
+    `MOST_PROBLEMS`. The text says if there were more. If `lines` has the lines of the file, the text shows each problem
+    with its line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         every = sorted(set(problems))

@@ -107,8 +107,8 @@ class Promises:
 
     @property
     def durable(self) -> bool:
-        """True with acks=all, two or more in-sync replicas and no unclean elections: no acknowledged record may be
-        lost."""
+        """True with acks=all, an effective min.insync.replicas of at least 2, and no unclean elections: no acknowledged
+        record may be lost."""
         return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election
 
 
@@ -185,7 +185,8 @@ def _forgets_ids(spec: ExperimentSpec, configs: list[Mapping[str, str]]) -> str:
 
 
 _BY_PROGRAMS: Final = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.MISROUTED})
-"""Classes that Kafka alone can cause with a client library, and that a program of the user can cause too."""
+"""Classes that only Kafka can cause if the producers use a client library. A user's program that produces can cause
+them too."""
 
 
 _FIXED: Final = {

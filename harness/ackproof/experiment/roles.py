@@ -253,8 +253,8 @@ class Role:
                 yield from role.parts
 
     def sides(self) -> frozenset[bool]:
-        """Kinds of nodes that may hold the role: False for brokers, True for metadata nodes (controllers, ZooKeeper
-        servers). The role `controller` has True even in ZooKeeper mode, where a broker holds it."""
+        """Return the kinds of nodes that may hold the role: False for brokers, True for metadata nodes (controllers,
+        ZooKeeper servers). The role `controller` has True even in ZooKeeper mode, where a broker holds it."""
         racks = {True, False} if any(role.kind is RoleKind.RACK for role in self.roles) else set()
         return frozenset(
             racks | {role.kind in OF_METADATA for role in self.roles if role.kind is not RoleKind.RACK}

@@ -1,7 +1,8 @@
 """Settings that an experiment must not set, and the topic settings with the values that brokers accept.
 
 Both tables serve the check of a file. The code that renders the settings of nodes and clients checks them against the
-first table again. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with others.
+first table again. Topic settings are those of `LogConfig` (releases 3.9 to 4.4). A broker refuses a topic with any
+other setting.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ _RESERVED: Final[tuple[tuple[str, ...], ...]] = (
     ("consumer", "readers assign their partitions themselves", "enable.auto.offset.store"),
     ("consumer", "readers need it as it is", "enable.partition.eof"),
 )
-"""Rows of scopes, reason and names. Settings of clients are those of librdkafka and of the Java client."""
+"""Rows: scopes separated by spaces, reason, and names. Settings of clients are those of librdkafka and of the Java
+client."""
 RESERVED: Final[Mapping[Scope, Mapping[str, str]]] = {
     scope: {name: why for scopes, why, *names in _RESERVED if scope in scopes.split() for name in names}
     for scope in Scope
@@ -142,7 +144,7 @@ _LONG: Final = 2**63 - 1
 
 
 _Values: TypeAlias = tuple[str, Callable[[str], bool]]
-"""Accepted values of a setting: in words, and as a test of a text."""
+"""Accepted values of a setting: their description in words, and a function that returns True for an accepted text."""
 
 
 def _number(low: int = -_LONG - 1, high: int = _LONG, *, whole: bool = True) -> _Values:
@@ -236,7 +238,7 @@ def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[st
 
     The objection is (message, the name that was probably meant or None, True if it is about the name rather than the
     value). On a cluster that ackproof did not start, or with an unknown release, the valid settings are not known. Then
-    only a name that nearly is the name of a known setting is objected to.
+    the only possible objection is to an unknown name that resembles a known one.
     """
     kafka = spec.cluster.kafka
     unknown = spec.ground.foreign or not kafka.is_known

@@ -142,8 +142,9 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
 
 def timing_name(spec: ExperimentSpec) -> str:
     """Return a short name for the time-outs of an experiment's brokers, such as `chaos` or `Kafka's own +
-    server.properties`. `+ cluster.config` is added if `config` or `broker_config` sets a time-out (`*.ms`) to
-    another value than these. A cluster that someone else runs has `that of the cluster`."""
+    server.properties`. `+ cluster.config` is added if `config` or `broker_config` sets a time-out (`*.ms`) to another
+    value than the timing and the broker file (or else Kafka's default). A cluster that someone else runs has `that of
+    the cluster`."""
     if spec.ground.foreign:
         return "that of the cluster"
     cluster, file = spec.cluster, spec.cluster.settings_from

@@ -32,7 +32,7 @@ COUNTS: Final = ("acked", "read")
 METRIC: Final = "metric"
 """Name of the gauge that reads one of the nodes' own metrics."""
 GAUGES: Final = (*COUNTS, *LIVE, METRIC)
-"""All gauges of state triggers. Those that are no counts are quantities of the same name and syntax."""
+"""All gauges of state triggers. Those besides `COUNTS` are quantities of the same name and syntax."""
 
 _CONDITION: Final = re.compile(
     r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*(-?[0-9]{1,15})\s*\Z"
