@@ -52,8 +52,8 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     """Write the verdict INCONCLUSIVE to `verdict.json` for a run whose files cannot be trusted, and return it. Return
     None, and write nothing, for all other runs.
 
-    Files cannot be trusted if one is missing, new, changed or unreadable, or if numbers of the audit do not fit them.
-    The verdict's reasons name these files.
+    Files cannot be trusted if one is missing (also the seal), new, changed or unreadable, or if numbers of the audit do
+    not fit them. The verdict's reasons name these files.
     """
     from ackproof.judge.written import not_as_written  # Arrow
 

@@ -15,7 +15,7 @@ from ackproof.rundir.anomalies import MISSING
 from ackproof.rundir.model import Chance, PredictionFile
 
 WITHIN_S: Final = 3.0
-"""Time after which no further case is predicted."""
+"""Seconds after which no further case is predicted."""
 
 
 @dataclass

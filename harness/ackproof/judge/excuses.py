@@ -4,12 +4,12 @@ Each needs evidence in the run: the times of the attempt, the leader epochs and 
 observed leaders, the clocks that faults set. Without it nothing is excused.
 
 With idempotence, a broker knows a copy by producer id, producer epoch and sequence. A client takes a new epoch when it
-gives up on records that it had sent, or when a batch is refused as out of sequence because the one before it failed.
-Then it sends again all that was in flight to any partition, and no broker can recognize these as copies (librdkafka:
-INTRODUCTION.md, "Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id
-excuses only records that were in flight when their client gave up on something. Two copies within one producer epoch
-are excused only if the leader may have forgotten the producer id (producer.id.expiration.ms); else the broker is to
-blame.
+gives up on records that it had sent. It also takes one when a batch is refused as out of sequence because the one
+before it failed. Then it sends again all that was in flight to any partition, and no broker can recognize these as
+copies (librdkafka: INTRODUCTION.md, "Idempotent Producer", and its issue 4953; the Java client since KIP-360 too).
+Another producer id excuses only records that were in flight when their client gave up on something. Two copies within
+one producer epoch are excused only if the leader may have forgotten the producer id (producer.id.expiration.ms); else
+the broker is to blame.
 
 Without idempotence and with retries 0, records are excused that were in flight so long that the client may have sent
 them again; copies only if they are in different leader epochs.
@@ -107,7 +107,7 @@ def excused(facts: Facts) -> Mapping[str, Mapping[Excuse, int]]:
 
 
 def find_places(facts: Facts, anomaly: str) -> Set[TopicPartition]:
-    """Return the partitions that have findings of a class. Of `reordered`, only inversions of two
+    """Return the partitions that have findings of a class. For the class `reordered`, only inversions of two
     acknowledged records count. Raises OSError and ArrowException for a broken file."""
     return _findings(facts, anomaly).keys()
 
@@ -150,8 +150,8 @@ def count_new_producer_epochs(facts: Facts) -> int:
 
 
 def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[Key]:
-    """Return those of the given records (`keys`) that were in flight when their producer gave up on some record, or at
-    most 1 s before. It gave up on a record when it reported an indeterminate outcome."""
+    """Return those of the given records (`keys`) that were in flight when their producer gave up on some record, or
+    were reported at most 1 s before. It gave up on a record when it reported an indeterminate outcome."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
     wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
@@ -193,9 +193,9 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
     Such a record was in flight for at least `resend_after_s` of the client's adapter: before that, the library sends no
     record again. It must also have been in flight for `request_wait_s`, the longest time that the client waits for an
-    answer. This second condition is dropped if the client may have looked for another leader sooner. It may have if
-    samples show several leader epochs of the partition. So it may if a fault answers with an error that makes the
-    client look (`Resend.UNCOUNTED`).
+    answer. This second condition is dropped if the client may have looked for another leader sooner. It may have done
+    so if samples show several leader epochs of the partition. The same goes for a fault that answers with an error that
+    makes the client look (`Resend.UNCOUNTED`).
     """
     least_s = _resend_after_s(facts.case)
     producers = facts.case.experiment.workload.producers
@@ -223,8 +223,11 @@ def _sent_again(facts: Facts, anomaly: Anomaly) -> int:
 
 def _forgotten(facts: Facts) -> int:
     """Return the number of duplicates within one producer epoch that came when the leader may have forgotten their
-    producer id; 0 without the logs on disk. It may have if the id had appended nothing for longer than its expiry.
-    Brokers must also have checked expiry by then, or another leader appended the copy."""
+    producer id; 0 without the logs on disk.
+
+    It may have forgotten an id that had appended nothing for longer than its expiry. In addition, brokers must have
+    checked expiry by then, or another leader must have appended the copy.
+    """
     spec, count = facts.case.experiment, 0
     every = _findings(facts, Anomaly.DUPLICATE)
     attempts_of = _attempts(facts, every)
@@ -309,8 +312,8 @@ class _Log:
 
 
 def _findings(facts: Facts, anomaly: str) -> Mapping[TopicPartition, Counter[Key]]:
-    """Return how often a class has findings of each record, by partition. Of `reordered`, only inversions of two
-    acknowledged records count."""
+    """Return how often a class has findings of each record, by partition. For the class `reordered`, only inversions of
+    two acknowledged records count."""
     names = ["topic", "partition", "producer", "seq", "detail"]
     table = storage.read_rows(facts.run.finding_parts, names, pc.field("class") == anomaly, FINDINGS)
     found: dict[TopicPartition, Counter[Key]] = defaultdict(Counter)

@@ -142,8 +142,8 @@ def _of_leaderless(facts: Facts, one: Unrecovered, running: Collection[int]) -> 
 
 
 def _with_new_log_dirs(facts: Facts) -> set[int]:
-    """Return the nodes whose log dirs got new ids (`directory.id`), because a fault emptied their disks and put nothing
-    back. It was not seen to be healed: their replicas did not come back into sync under a leader.
+    """Return the nodes whose log dirs got new ids (`directory.id`): a fault emptied their disks, put nothing back, and
+    was not seen to be healed. Their replicas did not come back into sync under a leader.
 
     Empty where partitions are not assigned to log dirs: in ZooKeeper mode, and below metadata.version 3.7-IV2.
     """

@@ -33,10 +33,10 @@ agrees = partial(_say, Says.AGREES)
 
 
 def kafka_differs(*, sealed: bool) -> Callable[..., Opinion]:
-    """Return a function that creates the opinion for two differing answers of Kafka. Call it as `lacks`.
+    """Return a function that creates the opinion for two differing answers of Kafka. It takes the arguments of `lacks`.
 
     The opinion is `lacks` (missing evidence) for a sealed run, else `contradicts` (files disagree). A broken broker can
     give other answers than it has on disk. In a sealed run nobody has changed a file, so such a difference is not
-    blamed on the files. In other runs a file may have been changed.
+    blamed on the files. In a run without a seal a file may have been changed.
     """
     return lacks if sealed else contradicts

@@ -156,7 +156,7 @@ class _Topic:
 
     def _clocks(self) -> Iterator[_Clock]:
         """Yield the clock offsets of every broker: one for the whole run, and one for each fault that shifts its clock.
-        Each broker may lead and delete, and followers take over its log start.
+        All brokers count: each may lead and delete records, and followers take over its log start.
 
         The offset for the whole run is 0, also if it is unknown whether the machine's clock was set. If it was set, the
         offset is the greatest observed deviation: the clock may have been ahead by as much.

@@ -30,7 +30,7 @@ from ackproof.rundir.outcome import Verdict
 
 _VERDICTS: Final = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}
 _NAMED: Final = 3
-"""Number of repeats without a number that are named in a result. The others are only counted."""
+"""Limit of repeats without a value that a result names. Further ones are only counted."""
 
 
 def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:

@@ -29,7 +29,8 @@ class Retention(NamedTuple):
 
 
 def retention(settings: InForce) -> Retention:
-    """Return the retention limits of a topic under these settings; infinite if cleanup.policy lacks delete."""
+    """Return the retention limits of a topic under these settings; infinite if cleanup.policy lacks delete. Limits that
+    they do not give are Kafka's defaults: a week, and no limit in bytes."""
     config = settings.config
     if "delete" not in settings.policies:
         return Retention(math.inf, math.inf)

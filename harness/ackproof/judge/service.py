@@ -36,17 +36,17 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass
 class ServiceEvents:
-    """Events that the instances of a service printed, put together. `level`: highest level of which, and of all lower
-    ones, each event was printed (docs/clients.md): 1 deliveries, 2 commits, 3 sends; else 0. `missing`: events that the
-    case's level requires and that no instance printed.
+    """Events that the instances of a service printed, put together. `level`: highest level (docs/clients.md) for which
+    each event of this level and of all lower ones was printed: 1 deliveries, 2 commits, 3 sends; else 0. `missing`:
+    events that the case's level requires and that no instance printed.
 
     `delivered`, `processed`: how often each input record was delivered and processed. `granted`: request time and
     offset of the newest accepted commit, by partition. `unsure`: request time of the newest commit that failed or has
     no answer, by partition: it may have been applied. Times are in ns on CLOCK_MONOTONIC. `breaches`: (instance, breach
     of the contract).
 
-    Of sends (level 3), by input record: `attempts`, and how many of them `failed` or were acknowledged (`acked_of`).
-    `acked`: acknowledged offsets in the output; `reliable`: each `started` event names acks=all.
+    Sends (level 3), by input record: `attempts`, and how many of them `failed` or were acknowledged (`acked_of`).
+    `acked`: acknowledged offsets in the output. `reliable`: each `started` event names acks=all.
     """
 
     level: int = 0
@@ -90,7 +90,7 @@ def read_service(run: CaseDir) -> ServiceFile | None:
 
 def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartition]) -> ServiceCounts:
     """Compare the final read of the input partitions (`places`, at least one) with the output, and return what became
-    of each input record. Records without an identity, or that are not intact, are left out. Raises OSError or
+    of each input record. Input records without an identity, or that are not intact, are left out. Raises OSError or
     ArrowException for a broken file."""
     rows = FinalRows(run)
     keys, partitions, offsets = [], [], []

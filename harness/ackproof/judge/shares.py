@@ -1,8 +1,8 @@
 """Counts what happened to each record in a share group, from its members' ledger and the final read of its topics.
 
-A broker acknowledges an accept also if the record is behind the start of the share partition: others have finished it.
-So acknowledged accepts of two members are normal. After an acknowledged accept nobody may acquire the record. A broker
-acquired a record for a member at `acquired_ns` or later: if that is after the answer, so is the acquisition.
+A broker also acknowledges an accept of a record before the start of the share partition, which other members have
+finished. So acknowledged accepts of two members are normal. After an acknowledged accept nobody may acquire the record.
+A broker acquired a record for a member at `acquired_ns` or later: if that is after the answer, so is the acquisition.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class ShareCounts:
     delivered as often as the delivery limit allows. `undelivered`: never delivered to a member. `vanished`: delivered
     less often than the limit allows, and neither accepted nor rejected; a group at rest does not deliver it again.
 
-    Of the rows, `redelivered` are deliveries of records that a broker acquired after the answer to an acknowledged
-    accept. `deliveries`: all rows. `renewed`: acknowledged renewals. `refused`: refused acknowledgements, which are no
-    anomaly.
+    Rows: `redelivered`: deliveries of records that a broker acquired after the answer to an acknowledged accept.
+    `deliveries`: all rows. `renewed`: acknowledged renewals. `refused`: refused acknowledgements, which are no anomaly.
     """
 
     records: int

@@ -114,8 +114,8 @@ def calm(facts: Facts) -> QuietSeconds | None:
 
 
 def _is_modest(facts: Facts) -> bool:
-    """Return True if every machine can carry the load, the brokers run on this machine, and no client is a user's
-    program. Then only Kafka, or a machine without room, makes acknowledgements late."""
+    """Return True if every machine can carry the load, the brokers run on this machine, and the producers are no
+    program of the user. Then only Kafka, or a machine without room, makes acknowledgements late."""
     producers = facts.case.experiment.workload.producers
     rate = math.inf if producers.rate is None else producers.rate
     return (

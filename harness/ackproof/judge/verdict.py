@@ -145,7 +145,7 @@ def _ask(checks: Sequence[Check], facts: Facts) -> Iterator[Opinion]:
 
 
 def check_name(check: Check) -> str:
-    """Return the name of a check, by which its opinions name it: `left replicas`."""
+    """Return the name that opinions give for a check: `left replicas` for `check_left_replicas`."""
     return getattr(check, "__name__", "").removeprefix("check_").replace("_", " ")
 
 

@@ -132,10 +132,10 @@ def _judge_transactions(facts: Facts, one: ClassJudgement) -> ClassJudgement:
 
 
 def _judged_as(facts: Facts, anomaly: str, promises: Promises) -> str:
-    """Return the class whose rules apply to this class.
+    """Return the class by whose rules a class is judged: the class itself, with one exception.
 
-    Audits of older versions have no class `deleted` and count the records of a deleted topic as lost. Such a
-    loss is judged as `vanished`.
+    Audits of older versions have no class `deleted` and count the records of a deleted topic as lost. Such a loss is
+    judged as `vanished`.
     """
     older = Anomaly.DELETED not in facts.audit.counts
     return Anomaly.VANISHED if older and promises.dropped and anomaly == Anomaly.LOST else anomaly
@@ -147,9 +147,9 @@ def _with_those_apart(
     """Return the judgement of a class on all partitions. `rest`: its judgement on all partitions but those in `apart`,
     which have predictions of their own. `whole`: number of findings on all partitions.
 
-    A class that is forbidden in `rest` stays forbidden. Findings on a partition in `apart` are permitted on two
-    conditions. Its prediction says possible, and the replay of the run traces all missing records to the steps that
-    removed them. Otherwise the findings leave the class undecided.
+    If findings in `rest` are forbidden or undecided, so is the class. Findings on a partition in `apart` are permitted
+    on two conditions. The prediction for the partition says possible, and the replay of the run traces all missing
+    records to the steps that removed them. Otherwise the findings leave the class undecided.
     """
     traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in TRACED)
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
@@ -182,8 +182,9 @@ def _forbidden(
     topics: Set[str],
     apart: Sequence[PredictedClass],
 ) -> ClassJudgement:
-    """Return the judgement of a class that some topics forbid (`forbidden`). It is forbidden if a finding may be on a
-    topic that does not permit it, and no excuse covers it. `first`: the ruling of the first of these topics."""
+    """Return the judgement of a class that some topics forbid (`forbidden`). The class is forbidden if at least one
+    finding may be on a topic that does not permit the class, and no excuse covers this finding. `first`: the ruling of
+    the first of these topics."""
     against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.text
     excuses = _excuses(facts, anomaly, first, forbidden.values()) if first.excuses and against else {}

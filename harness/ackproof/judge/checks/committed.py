@@ -51,7 +51,7 @@ class _Commits:
         return max(self.granted, key=lambda one: one[1], default=None)
 
     def standing(self) -> set[int]:
-        """Return the offsets that the coordinator may have for this partition after these commits; -1: none."""
+        """Return the offsets that the coordinator may have after these commits; -1 stands for none."""
         latest = max((begun for begun, _, _ in self.granted), default=0)
         newest = {offset for _, done, offset in self.granted if done >= latest}
         return newest | self.loose | (set() if self.granted else {_NONE})
@@ -128,7 +128,7 @@ def check_committed_starts(facts: Facts) -> Iterator[Opinion]:
 
 
 def first_of(found: Mapping[TopicPartition, str], subject: str) -> Opinion:
-    """Return a `breaks` opinion on `found` (not empty): the lowest partition's sentence, and how many there are."""
+    """Return a `breaks` opinion on `found` (not empty): the lowest partition's sentence, and the number of all."""
     more = f" ({len(found)} partitions)" if len(found) > 1 else ""
     return breaks(found[min(found)] + more, subject=subject, numbers={"partitions": len(found)})
 
@@ -244,7 +244,7 @@ def _offsets_of(
     facts: Facts, place: TopicPartition, phases: Sequence[ReadPhase], below: int, wanted: pc.Expression
 ) -> pa.ChunkedArray:
     """Return the offsets, below the offset `below`, of a partition's ledger rows of these `phases` that the filter
-    `wanted` selects. Raises OSError or ArrowException."""
+    `wanted` selects. Raises OSError or ArrowException if they cannot be read."""
     here = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
     here &= pc.field("phase").isin([int(phase) for phase in phases]) & (pc.field("offset") < below)
     return ledger_rows(facts.run.consumed, ["offset"], here & wanted)["offset"]

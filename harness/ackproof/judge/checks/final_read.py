@@ -16,11 +16,12 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def check_read_completeness(facts: Facts) -> Iterator[Opinion]:
-    """Yield `lacks` opinions (evidence is missing): if there was no final read, or a partition has none at
-    read_committed although producers use transactions; if the read is incomplete or lacks partitions; if the cluster or
-    a client was still recovering when it began (`RecoveryFile.undecided`; not with `evidence.isr_size`); if a reader's
-    ledger has another number of records than the reader counted; and if a reader went back, or passed over a record
-    that it could have got.
+    """Yield a `lacks` opinion (evidence is missing) for each gap in the final read.
+
+    There may have been no final read, or none at read_committed of a partition although producers use transactions. The
+    read may be incomplete or lack partitions. The cluster or a client may still have been recovering when it began
+    (`RecoveryFile.undecided`; not examined with `evidence.isr_size`). A reader's ledger may have another number of
+    records than the reader counted. A reader may have gone back, or passed over a record that it could have got.
 
     Raises `BadInput`, OSError or ArrowException for a broken file.
     """

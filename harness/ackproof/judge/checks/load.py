@@ -87,7 +87,7 @@ def check_acks(facts: Facts) -> Iterator[Opinion]:
     producers write to if a fault names none.
 
     No acknowledgement after healing is required if `evidence.ack_after_healing` is off, or if no healing was confirmed.
-    Nor is it of a partition that had not recovered by the end, or that had fewer running replicas than
+    None is required on a partition that had not recovered by the end, or that had fewer running replicas than
     min.insync.replicas (`liveness.blocked`). Nothing is yielded if no fault was requested.
     """
     asked = [life.asked for life in facts.faults.values()]

@@ -88,9 +88,10 @@ def check_logs(facts: Facts) -> Iterator[Opinion]:
     watermark or end below it. Yields it, too, where all of them lack an offset, or where the final reader and another
     one got other records than a log has. Yields `contradicts` if only the final reader did.
 
-    Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any. If
-    the read of a partition is incomplete, only its end is compared with the ends of the logs. Yields nothing without a
-    final read or without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken files.
+    Yields `lacks` for other differences and for logs that could not be read, `agrees` for partitions without any
+    difference. If the read of a partition is incomplete, only its end is compared with the ends of the logs. Yields
+    nothing without a final read or without the logs on disk. Raises `BadInput`, OSError or ArrowException for broken
+    files.
     """
     final, replicas = facts.final_read, facts.replicas
     if final is None or replicas is None:
@@ -307,8 +308,8 @@ def _hole_in_all(
     facts: Facts, logs: _Logs, holes: Mapping[int, tuple[int, int]], rows: Mapping[int, Sequence[_Batch]]
 ) -> tuple[int, int] | None:
     """Return the first hole (begin, end) if it is the same in all logs, and the final reader got no record in it; else
-    None. None also if the reader's ledger cannot be read, or has another number of rows of the partition than it read.
-    """
+    None. None also if the reader's ledger cannot be read, or has another number of rows of the partition than the
+    reader counted."""
     if len(set(holes.values())) != 1 or holes.keys() != rows.keys():
         return None
     ((start, end),) = set(holes.values())

@@ -84,7 +84,8 @@ def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion
 
 def check_unread_bytes(facts: Facts) -> Iterator[Opinion]:
     """Yield a `lacks` opinion (evidence is missing) for each acks=0 producer that closed before brokers had read all
-    that it sent. The end of its process may have lost records: nothing is yielded if none are lost."""
+    that it sent. The end of its process may have lost these records. Nothing is yielded if the audit counted no lost
+    record."""
     if not facts.audit.counts.get(Anomaly.LOST):
         return
     for event in facts.events:

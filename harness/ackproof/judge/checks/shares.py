@@ -34,8 +34,8 @@ _STATE: Final = ("share.coordinator.state.topic.replication.factor", "share.coor
 def check_share_groups(facts: Facts) -> Iterator[Opinion]:
     """Yield a `breaks` opinion (a promise is broken) if records were delivered to nobody, or were neither finished nor
     given up. Yield one, too, if records were delivered again after an acknowledged accept. Yield `open` instead where
-    the settings or the input may explain that. So may a killed member, or a group that was not at rest, but neither
-    explains a second delivery. Yield `open`, too, for records that the dead-letter topic lacks.
+    the settings or the input may explain that. A killed member, or a group that was not at rest, may explain all but a
+    second delivery. Yield `open`, too, for records that the dead-letter topic lacks.
 
     Yields `lacks` if a member died or did not close its ledger, or if a group was not at rest. Yields it, too, if a
     file is missing or cannot be read. Yields `not judged` with the number of records that were given up. For each group

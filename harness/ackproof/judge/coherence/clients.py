@@ -278,7 +278,7 @@ def check_watching(facts: Facts) -> Iterator[Opinion]:
     reader read anything. Yield the same opinion if live readers stood still before the end of the load (`_behind`).
 
     Yield a `lacks` opinion (evidence is missing) for each time longer than 5 s without a round of samples. The sampler
-    makes rounds whether or not brokers answer, so that the harness itself stood still in such a time.
+    makes rounds whether or not brokers answer. Without rounds, the harness itself stood still.
     """
     why = ""
     if not facts.case.experiment.workload.consumers.live:

@@ -50,8 +50,8 @@ def check_lives(facts: Facts) -> Iterator[Opinion]:
 
     Yield a `contradicts` opinion (files disagree) for events that are repeated, out of order, before the load phase or
     after the heal phase. Yield the same opinion for a fault that the case does not have, or has with another kind.
-    Yield a `lacks` opinion (evidence is missing) for a fault that missed: it found nothing to break, or had no effect.
-    Only a fault that a storm chose at random may miss.
+    Yield a `lacks` opinion (evidence is missing) for a fault of the file that missed: it found nothing to break, or had
+    no effect. Faults that a storm drew may miss.
     """
     specs = {fault.number: fault for fault in facts.case.faults}
     for number, events in sorted(facts.lifelines.fault_events.items()):
@@ -199,8 +199,9 @@ def _wrong_nodes(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int
 
 
 def _holders(facts: Facts, role: Role, fault: FaultSpec, t_ns: int) -> set[int] | None:
-    """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition these are its
-    holders in samples around that time. All holders that the metadata log has in the run are among them."""
+    """Return the nodes that may have held the role at `t_ns`; None if unknown. For a role of a partition, these are its
+    holders in the samples around that time, and in every record of the metadata log. They are unknown if the partition
+    was sampled, but not around that time."""
     spec = facts.case.experiment.cluster
     each: dict[Role, set[int] | None] = {}
     for part in (part for part in role.walk() if part.kind is not RoleKind.RACK):

@@ -38,7 +38,7 @@ _COMMIT_RULES: Final = {
 
 def check_group_members(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each member that differs from the case, the timeline or its
-    own ledgers.
+    own ledgers. Nothing is yielded without groups, or without `groups.json`.
 
     Also yield an opinion if members got records, or committed offsets, beyond the end of the final read
     (`_beyond_the_end`). Then Kafka's answers to the members and to the final reader differ. In a sealed run, whose

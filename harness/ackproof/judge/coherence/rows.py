@@ -30,7 +30,7 @@ _PLACE: Final = ("topic", "partition")
 _BATCH_ROWS: Final = 1 << 18
 """Rows that are checked at once. Ten million attempts would take a gigabyte."""
 _AT_ONCE: Final = 2
-"""Number of ledger parts that are checked in parallel. Arrow lets other threads run."""
+"""Number of ledger parts that are checked in parallel threads. Arrow releases Python's interpreter lock."""
 _PARTITIONS: Final = 100_000
 """Highest partition number up to which the partitions of a row group are listed from its footer."""
 _SLACK_NS: Final = 5_000_000_000

@@ -122,9 +122,9 @@ def _replication_factors(facts: Facts) -> Iterator[str]:
 
 def check_metadata_log(facts: Facts) -> Iterator[Opinion]:
     """Yield a `lacks` opinion (evidence is missing) if the metadata log is missing, or its end (except in simulated
-    runs). Yield `contradicts` (files disagree) if records are missing or out of order, or if a partition change skips
-    an epoch; in ZooKeeper mode the latter is `lacks`. Nothing is yielded for an attached cluster, nor for a missing log
-    if there was no final read."""
+    runs). Yield `contradicts` (files disagree) if records are missing or out of order. Yield it, too, if a partition
+    change skips an epoch; in ZooKeeper mode a skipped epoch is `lacks`. Nothing is yielded for an attached cluster, nor
+    for a missing log if there was no final read."""
     backend = BACKENDS[facts.backend]
     if backend.foreign:
         return

@@ -30,8 +30,8 @@ milliseconds.
 """
 _LOOKS: Final = 10
 _ANSWERS_WITHIN_NS: Final = 11_000_000_000
-"""Longest time from the log end to the high watermark in one answer, by a broker that was paused in between.
-"""
+"""Longest time that a round of samples takes, from the request for log ends to the high watermarks, if a broker is
+paused meanwhile."""
 
 
 # -- pulses ---------------------------------------------------------------------------------------------------------
@@ -69,8 +69,8 @@ def _more_samples_than_looks(facts: Facts) -> Iterator[str]:
     """Yield a sentence for the first line of `pulse.jsonl` by whose time the samples show more rounds than the sampler
     can have made. Samples of one round have the same time.
 
-    A round gets its time before it is counted. So the rounds that all lines up to the next one count, and one more, are
-    allowed.
+    A round gets its time before it is counted. So one round is allowed in addition to those that the lines up to the
+    next one count.
     """
     times = sorted({sample.t_ns for sample in facts.samples})
     looks = 0
@@ -173,8 +173,8 @@ def check_high_watermarks(facts: Facts) -> Iterator[Opinion]:
 def _above_all_logs(
     facts: Facts, place: TopicPartition, samples: Sequence[Sample], log_end: int
 ) -> Iterator[str]:
-    """Yield a sentence for the first sample whose high watermark is above all log ends of its partition. It must be so
-    by more than could be appended while the sample was taken. `log_end`: greatest log end after the load.
+    """Yield a sentence for the first sample whose high watermark exceeds all log ends of its partition by more than
+    could be appended during the sampling. `log_end`: greatest log end after the load.
 
     The sampler asks for the log ends first. Each record that was sent meanwhile counts twice: a retry may append it
     again, and a marker may follow it.
@@ -272,8 +272,8 @@ def _undecided(facts: Facts, sample: Sample, decided: Sequence[PartitionChanged]
 
 
 class _Change(NamedTuple):
-    """A change of leader or ISR in words. Of a sampled change, `since_ns` is the time of the first sample that shows
-    it. `before_ns` is the time of the next sample; infinite if there is none. Of a change in the timeline, both are the
+    """A change of leader or ISR in words. For a sampled change, `since_ns` is the time of the first sample that shows
+    it, and `before_ns` that of the next sample (infinite if there is none). For a change in the timeline, both are the
     time of its event."""
 
     words: str
@@ -288,8 +288,8 @@ def check_changes(facts: Facts) -> Iterator[Opinion]:
     """Yield a `contradicts` opinion (files disagree) for each partition whose sampled changes of leader or ISR differ
     from the changes in the timeline. The timeline must have each once, at the time of its sample.
 
-    Nothing is yielded for simulated runs: their timeline has controller decisions between two rounds of samples, too.
-    Nor is anything for runs without samples, and for runs that broke off, whose last round may be incomplete.
+    Nothing is yielded for runs without samples, and for runs that broke off, whose last round may be incomplete.
+    Simulated runs are left out, too: their timeline also has controller decisions between two rounds of samples.
     """
     ended = facts.events and facts.events[-1].kind is EventKind.END
     if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
