@@ -102,7 +102,7 @@ class Addresses:
 
     @property
     def controller_port(self) -> int:
-        """Port of the CONTROLLER listener."""
+        """Port of the CONTROLLER listener: the quorum, and requests of brokers to controllers."""
         return self.base_port + 1
 
     @property
@@ -112,7 +112,6 @@ class Addresses:
 
     @property
     def exporter_port(self) -> int:
-        """Port of the node's metrics exporter."""
         return self.base_port + 3
 
     def listening(self, node_ids: Iterable[int]) -> list[Address]:

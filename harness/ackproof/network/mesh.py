@@ -118,9 +118,9 @@ class Imposed(NamedTuple):
 
 
 class Mesh(Protocol):
-    """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. `probe`, `closing` and
-    `traffic` are independent of `impose`: they ask the kernel, and take the link's addresses from the nodes' own
-    files."""
+    """Links of a running cluster. Thread-safe. `impose` and `lift` break and mend a link. The witnesses `probe`,
+    `closing` and `traffic` do not depend on what `impose` did. They open connections of their own or ask the kernel, at
+    the addresses in the nodes' own files."""
 
     def links(self) -> frozenset[Link]:
         """Return the links on which `impose` can put an effect."""

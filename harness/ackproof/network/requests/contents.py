@@ -67,7 +67,7 @@ def read_partitions(api: int, version: int, frame: memoryview) -> frozenset[Part
     """Return the partitions that a framed request names, as (topic, partition). A topic is its name, or its id as 32
     hexadecimal digits if the request has ids. `api`: Kafka's API key.
 
-    Raises `UnreadableFrame` if it cannot be decoded.
+    Raises `UnreadableFrame` if the request cannot be decoded.
     """
     return frozenset(place for place, *_ in _rows(_decoded("Request", api, version, frame), version))
 

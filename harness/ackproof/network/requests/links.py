@@ -31,8 +31,8 @@ from ackproof.network.requests.rules import Rule, RuleCounts
 from ackproof.network.toxiproxy import LinkServer, ProxyRoute
 
 _CONTROLS: Final = ("ApiVersions", "Metadata", "ListOffsets", "AllocateProducerIds", "Vote")
-"""APIs for the control question, which uses the first of them that is not the question's own API and that the same kind
-of connection carries."""
+"""APIs for the control request (`RequestLinks.ask`). It uses the first of them that is not the API under test, and that
+the same kind of connection carries."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ class RequestProxy(LinkServer):
         self._over = threading.Event()
         self._ends = threading.Lock()
         self.died = ""
-        """Reason why the first proxy ended by itself, '' before. After `keep` another replaces it, with all routes and
-        without rules."""
+        """Reason why a proxy ended by itself for the first time; '' if none did. After `keep` another replaces it, with
+        all routes and without rules."""
 
     def keep(self, on_death: Callable[[str], None]) -> None:
         """Start another proxy whenever one ends by itself, and pass the reason to `on_death`, on another thread. Stops

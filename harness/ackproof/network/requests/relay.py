@@ -104,7 +104,7 @@ class Relay:
         """Release the frame that the rule `name` has held longest on the route `way`; return False if it holds none
         there.
 
-        The next frames are held again. A frame whose client has hung up is not released: its connection is closed.
+        The next frames are held again. A frame whose client has hung up is not released: its connection is reset.
         """
         for wait in self._find_oldest(name, way):
             wait.go()

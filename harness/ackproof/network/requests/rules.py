@@ -9,8 +9,8 @@ from random import Random
 from typing import Final, TypeAlias
 
 EVERY_API: Final = -1
-"""Key of a rule that acts on requests of every API. Of probes, requests by which the harness observes rules, it takes
-only those of `PROBED_API`."""
+"""Key of a rule that acts on requests of every API. Among probes, requests by which the harness observes rules, it
+takes only those of `PROBED_API`."""
 PROBED_API: Final = 18
 """API key of ApiVersions, the only API whose probes a rule for every API takes."""
 PartitionKey: TypeAlias = tuple[str, int]
@@ -21,12 +21,13 @@ class RuleKind(StrEnum):
     """Effect of a rule on a frame, such as holding, losing or repeating it."""
 
     HOLD = "hold"
-    """The frame waits until it is released or the rule is removed."""
+    """The frame waits until it is released or the rule is removed. Later frames in its direction wait, too, unless
+    `Rule.overtaken`."""
     LOSE = "lose"
     """The frame is dropped, and with it all later frames in its direction of the connection. A Produce request with
     acks=0 is dropped alone."""
     LATE = "late"
-    """The frame is passed on after a delay."""
+    """The frame is passed on after a delay. Later frames in its direction wait for it."""
     CLOSE = "close"
     """The frame is dropped, and the connection is closed."""
     REPEAT = "repeat"
@@ -63,7 +64,7 @@ class Rule:
     repetition is delayed. `jitter` (seconds), `spread`: random distribution of a frame's delay; a repetition has none.
     `seed`: seed of the random choices.
 
-    Of rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more (None:
+    For rules that hold frames: once `until_held` frames are held, all are released, and the rule holds no more (None:
     there is no such limit). `overtaken`: True if later frames of the connection pass a held request, False if they wait
     too.
 
