@@ -233,9 +233,9 @@ def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
 
 
 def upload(batch: BatchDir, out: Path) -> BatchDir:
-    """Copy a finished batch to an object store, compare every file there, and remove the local batch. Return the
-    batch's new place. Raises `AckproofError` if the copy fails: then the local batch is still complete. `batch.json` is
-    copied last."""
+    """Copy a finished batch to an object store, compare every file there, and remove the local batch. Return the batch
+    at its new location. Raises `AckproofError` if the copy fails: then the local batch is still complete. `batch.json`
+    is copied last."""
     there = BatchDir(out / batch.path.name)
     files = sorted(path for path in batch.path.rglob("*") if path.is_file() and path != batch.batch_json)
     try:

@@ -234,7 +234,7 @@ class CaseRun:
 
     def _first_acks(self, workload: Workload) -> None:
         """If there are faults, wait until each partition written to has acknowledged a record and each member is at
-        work (`Groups`). A fault `at: 0s` begins then. After `FIRST_ACKS_BOUND_S` s, go on and note it."""
+        work (`Groups`). A fault `at: 0s` begins then. After `FIRST_ACKS_BOUND_S` s, go on, with a note (`Note`)."""
         if not self.spec.faults:
             return
 
@@ -250,7 +250,7 @@ class CaseRun:
 
     def _load_after_healing(self, workload: Workload) -> None:
         """Let the load go on for `AFTER_HEALING_S` s; with `evidence.ack_after_healing` until each partition has acked
-        a record since the healing, at most `AFTER_HEALING_BOUND_S` s (then noted). Does nothing without faults."""
+        a record since the healing. After `AFTER_HEALING_BOUND_S` s, go on, with a note. Does nothing without faults."""
         if not self.spec.faults:
             return
         before: dict[TopicPartition, int] = {}
@@ -376,7 +376,7 @@ class CaseRun:
         ).save(self.run.case_json)
 
     def end_everything(self) -> None:
-        """End all that was started. Unless `keep_data` is set, remove brokers' data (foreign: topics of the run)."""
+        """End all that was started. Unless `keep_data` is set, remove brokers' data (attached: topics of the run)."""
         self.stop.set()
         steps: list[Callable[[], object]] = [] if self.driver is None else [self.driver.heal_all]
         steps += [one.stop for one in (self.pulse, *self.askers, self.soak) if one is not None]

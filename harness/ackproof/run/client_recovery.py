@@ -52,7 +52,7 @@ class _Snapshot:
 
 @dataclass
 class _Suspect:
-    """A client without progress on a partition that is healthy since `since_s` (seconds on a monotonic clock).
+    """A client without progress on a partition that has been healthy since `since_s` (seconds on a monotonic clock).
 
     `began_at`, `now_at`: high watermark at the first check since `since_s`, and at the last; -1: unknown. `stuck`: True
     if the last check found it stuck (module docstring). `given_up`: True once it is not awaited any more: its partition

@@ -72,8 +72,9 @@ def conclude(
 
     Runs in `failed` are audited but not judged, because the harness could not complete them. `simulate`: also simulate
     each run that did not fail, for the report. `step` is called with the name of each long step. A problem with one run
-    becomes the `error` of its result, also a Spark that does not start. Uses the Spark context of this process, if it
-    has one. Raises `MissingTool` without Java and, with `simulate`, without the simulator.
+    becomes the `error` of its result. If Spark does not start, all runs that were to be audited get this as `error`.
+    Uses the Spark context of this process, if it has one. Raises `MissingTool` without Java and, with `simulate`,
+    without the simulator.
     """
     if simulate:
         _simulate([run for run in runs if run not in failed], step)

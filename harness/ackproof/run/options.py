@@ -225,7 +225,7 @@ def plan_cases(
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
     """Return the cases of runs on disk, which can run again, each with the folder that contains its run directory.
 
-    `only` is as for `stored_runs`. Raises `BadInput` as it does, and for a run on an attached cluster, whose
+    `only` is as for `stored_runs`. Raises `BadInput` as `stored_runs` does, and for a run on an attached cluster, whose
     credentials are not kept.
     """
     found = stored_runs(directories, only)
@@ -279,8 +279,9 @@ def command_of(options: BatchOptions, seed: int, only: str | None = None, file: 
     cases that the options select. `file`: repeat only this experiment file; None: all files of the options.
 
     For stored runs it is `ackproof replay` with all of them, without `seed` and `file`. Settings of an attached cluster
-    that -X gave are left out, because they may be secret. So are --out, --keep-data and --simulate, and with `only`
-    --shard and --until-decided, too."""
+    that -X gave are left out, because they may be secret. Also left out are --out, --keep-data and --simulate; with
+    `only`, --shard and --until-decided as well.
+    """
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
     if options.stored:

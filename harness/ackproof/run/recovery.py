@@ -43,7 +43,7 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """A thing that has not recovered (`found`). `best`: highest number of its progress, first seen at `since_s` (s)."""
+    """What has not recovered. `best`: highest number of its progress, first reached at `since_s` (monotonic clock)."""
 
     found: Unrecovered
     since_s: float
@@ -284,7 +284,7 @@ class RecoveryWatch:
             yield found.model_copy(update={"for_s": round(now_s - trouble.since_s, 3), **more})
 
     def _evidence(self, found: Unrecovered) -> dict[str, object] | None:
-        """Return brokers' evidence as fields of `Unrecovered` ({}: none), None: it is not stuck. Raises `WireError`."""
+        """Return what brokers say as fields of `Unrecovered` ({}: nothing); None: not stuck. Raises `WireError`."""
         match found.anomaly:
             case Anomaly.LEADERLESS:
                 offline = self._offline(found)
@@ -311,7 +311,7 @@ class RecoveryWatch:
         return tuple(sorted(offline))
 
     def _throttled(self, found: Unrecovered) -> bool:
-        """Return True if replicas of the topic are throttled and a running broker of the partition has a rate set."""
+        """Return True if a topic is throttled and a running broker of the partition has a rate. Raises `WireError`."""
         links = self._cluster.running_links()
         if (link := next(iter(links.values()), None)) is None:
             raise WireError("no broker runs")
