@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AnyAuditedProducer: TypeAlias = "AuditedProducer | AuditedKafkaProducer | AuditedAioProducer"
 AnyAuditedConsumer: TypeAlias = "AuditedConsumer | AuditedKafkaConsumer | AuditedAioConsumer"
 _PLAIN: Final = {"Producer": AuditedProducer, "Consumer": AuditedConsumer}
-"""Proxies of clients that a configuration makes, by kind of client."""
+"""Proxies for clients that are made from a configuration, by kind of client."""
 _CONFLUENT: Final[Mapping[str, Mapping[type, type]]] = {
     "Producer": {SerializingProducer: AuditedSerializingProducer, Producer: AuditedProducer},
     "Consumer": {DeserializingConsumer: AuditedDeserializingConsumer, Consumer: AuditedConsumer},

@@ -241,8 +241,8 @@ class Book:
     ) -> None:
         """Record a delivery report. `code`: error code, 0 for none. `error`: text of the error. `partition`: -1 if the
         report has none. `offset`: None if the report has none. `resend_after_s`: age of the record in seconds from
-        which the library may have sent it twice. From this age on an error does not prove that the record was not
-        appended: its outcome is indeterminate."""
+        which the library may have sent it twice. Below this age, an error that a broker returns only before the append
+        proves that the record failed. Any other error leaves its outcome indeterminate."""
         may_resend = (self.now() - attempt.sent_ns) / 1e9 >= resend_after_s
         library = self.producers[attempt.producer].library.name
         outcome = classify_report(code, library, may_resend=may_resend)

@@ -23,7 +23,8 @@ from ackproof.faults.holders import find_holders
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0
-"""Time limit of a block in seconds: longer than the limit of any fault."""
+"""Seconds to wait at most until the fault of a block has begun, and until it has ended by itself: longer than any fault
+takes."""
 
 
 class FaultBlock:
@@ -124,8 +125,9 @@ def bad_lines(logs: Mapping[str, str], moments: Sequence[float], since: float = 
     """Return the most relevant lines at WARN and above from the nodes' logs (text by node), ERROR and FATAL preferred.
 
     Only lines from `BEFORE_S` before to `AFTER_S` seconds after one of the `moments` are returned, or, without moments,
-    lines from `since` on. Times are in seconds since 1970. Of lines of one node that differ only in numbers, only the
-    first is returned; at most `MOST` in all, then a line with the number of the others.
+    lines from `since` on. Times are in seconds since 1970. If lines of one node differ only in numbers, the first is
+    returned, with their count. At most `MOST` lines are returned, in order of time; a last line then has the number of
+    those left out.
     """
     found = sorted(
         line

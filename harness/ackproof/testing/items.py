@@ -223,7 +223,8 @@ def _replay_of(file: Path, case: Case) -> str:
 
 
 def _folder(batch: Batch, case: Case) -> CaseDir:
-    """Return a new folder for a case, different from the folders of other cases and of its earlier runs."""
+    """Return the run directory for a case, which differs from those of other cases and of its earlier runs. It is not
+    created."""
     home = batch.directory.path / safe_name(case.experiment.name)
     name = safe_name(case.id)
     taken = {one.run.path for one in batch.planned}
