@@ -97,7 +97,8 @@ def nodes_of(data: Data) -> Node:
 
 
 def root_of(data: dict[str, Data]) -> MapNode:
-    """Return the root node of the data of a whole document. Every position is line 1, and nothing is counted."""
+    """Return the root node of the data of a whole document. As in `nodes_of`, every position is line 1, and nodes are
+    not counted."""
     root = nodes_of(data)
     assert isinstance(root, MapNode)
     return root

@@ -120,9 +120,8 @@ class Members:
     def in_racks(
         cls, brokers: Sequence[int], controllers: Sequence[int], racks: Sequence[str], own: Sequence[str]
     ) -> Members:
-        """Return members with these ids of `brokers` and `controllers`. `racks` are assigned to them round-robin.
-        `own`: racks of the controllers; empty: the same as brokers.
-        """
+        """Return members with these ids of `brokers` and `controllers`. `racks` are assigned round-robin to the
+        brokers, and again to the controllers. `own`: racks of the controllers; empty: the same as brokers."""
         by_node: dict[int, str] = {}
         # A combined node gets its rack as a broker.
         for nodes, names in ((controllers, own or racks), (brokers, racks)):
@@ -346,7 +345,7 @@ def refuse_racks(target: Role, why: str) -> Role:
 
 
 def refuse_controllers(target: Role, why: str) -> Role:
-    """Return the target. Raises `PydanticCustomError` if it names controllers or a rack.
+    """Return the target. Raises `PydanticCustomError` if it names controllers, ZooKeeper servers or a rack.
 
     `why`: says in the message why controllers do not fit, such as "holds no partitions".
     """

@@ -65,9 +65,9 @@ class Facts(Evidence):
 
     @classmethod
     def read(cls, run: CaseDir) -> Facts:
-        """Return the facts of an audited, predicted and replayed run. Expired records that an audit of an older version
-        counted as lost are counted apart (`count_expired_apart`). Raises `BadInput` for a required file that is
-        missing, and `BadInput`, OSError or ArrowException for one that cannot be read."""
+        """Return the facts of an audited, predicted and replayed run. Records that expired, and that an audit of an
+        older version counted as lost, are counted as expired (`count_expired_apart`). Raises `BadInput` for a required
+        file that is missing, and `BadInput`, OSError or ArrowException for one that cannot be read."""
         file = CaseFile.load(run.case_json)
         facts = cls.of_run(
             run,

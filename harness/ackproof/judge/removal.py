@@ -329,9 +329,10 @@ def work_out_timestamps(run: CaseDir) -> None:
 def timestamp_rules(evidence: Evidence, case: Case, *, exact: bool) -> Iterator[TimestampRule]:
     """Yield a rule for each partition whose timestamps are known to be the producer's, or those of appends.
 
-    `exact`: the producers set timestamps themselves. Yields no rule for clusters that ackproof did not start, whose
-    defaults and clocks are not known; for simulated clusters; for partitions whose log a fault damaged; and for runs
-    whose machine's clock is not known, or in which a command of the user may have changed anything.
+    `exact`: True if producers set all timestamps themselves; False if a client library set some
+    (`TimestampRule.unsure_ns`). Yields no rule for clusters that ackproof did not start, whose defaults and clocks are
+    not known; for simulated clusters; for partitions whose log a fault damaged; and for runs whose machine's clock is
+    not known, or in which a command of the user may have changed anything.
     """
     backend, spec = BACKENDS[evidence.backend], case.planned
     if backend.foreign or backend.simulated or any(fault.kind == _ANYTHING for fault in case.faults):

@@ -83,8 +83,8 @@ class ServiceCounts:
 
 
 def read_service(run: CaseDir) -> ServiceFile | None:
-    """Return the content of `observed/service.json`; None in a run without a service. Raises `BadInput` for a broken
-    file."""
+    """Return the content of `observed/service.json`; None without that file, as in a run without a service. Raises
+    `BadInput` for a broken file."""
     return ServiceFile.load(run.service) if run.service.exists() else None
 
 

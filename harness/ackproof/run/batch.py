@@ -1,6 +1,6 @@
 """Runs the cases of one call in order, then audits, judges and reports them.
 
-Spark audits all cases at once, after the last has healed: it must not take the cores from a cluster under test.
+Spark audits all cases at once, after the last has run: it must not take the cores from a cluster under test.
 """
 
 from __future__ import annotations

@@ -138,11 +138,12 @@ class Batch:
         self.document().save(self.directory.batch_json)
 
     def conclude(self, planned: Sequence[PlannedCase], step: Step, *, simulate: bool = False) -> None:
-        """Audit these cases as one job, judge each of them and all expectations over repeats, and write the results
-        into `batch.json`.
+        """Audit these cases as one job, judge those without an `error` and all expectations over repeats, and write the
+        results into `batch.json`.
 
-        `step` is called with the name of each long step. `simulate`: also simulate each case, for the report. Raises as
-        `run.conclude.conclude`, and OSError if `batch.json` cannot be written."""
+        `step` is called with the name of each long step. `simulate`: also simulate the cases without an `error`, for
+        the report. Raises as `run.conclude.conclude`, and OSError if `batch.json` cannot be written.
+        """
         failed = {one.run for one in planned if one.error is not None}
         results = conclude([one.run for one in planned], step, failed=failed, simulate=simulate)
         for one, result in zip(planned, results, strict=True):
@@ -157,8 +158,7 @@ class Batch:
         publish(self.directory, self.document(), step)
 
     def point_latest(self) -> None:
-        """Point the symbolic link `latest` to this batch, atomically. Anything but a link of this name is left
-        alone."""
+        """Point the symbolic link `latest` to this batch, atomically. A file or folder of this name is left alone."""
         out = self.directory.path.parent
         link = out / "latest"
         if link.exists() and not link.is_symlink():

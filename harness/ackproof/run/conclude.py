@@ -179,7 +179,8 @@ def add_result(entry: BatchCase, result: CaseResult) -> BatchCase:
 def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
     """Judge and report a batch again from its files, and return its new `batch.json`. Runs that were not audited yet
     are audited first. Runs that the harness could not complete are judged, too, and keep their error. `step` is called
-    with the name of each long step. Raises `BadInput` without a readable `batch.json`, and as `conclude` does."""
+    with the name of each long step. Raises `BadInput` without a readable `batch.json`, and as `conclude` and `publish`
+    do."""
     old = BatchFile.load(directory.batch_json)
     results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
     entries = tuple(add_result(case, result) for case, result in zip(old.cases, results, strict=True))

@@ -97,8 +97,8 @@ class AuditedProducer(AuditedClient[Producer]):
         timestamp: int = 0,
         headers: Headers = None,
     ) -> None:
-        """Produce a record like `Producer.produce`, whose arguments it takes and whose errors it raises. Add the
-        header `ackproof`, and record the attempt."""
+        """Produce a record like `Producer.produce`, whose arguments it takes and whose errors it raises. Add the header
+        `ackproof`, and record the attempt. A record for which the queue is full (BufferError) is no attempt."""
         self._produce(topic, value, key, partition, callback or on_delivery, timestamp, headers)
 
     def _produce(

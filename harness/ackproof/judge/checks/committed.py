@@ -253,7 +253,7 @@ def _offsets_of(
 def differing(
     group: GroupOffsets, loose: Mapping[TopicPartition, Set[int]], logs: Sequence[OffsetsLog]
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """Yield each partition for which OffsetFetch and the log of an in-sync replica differ, with a sentence.
+    """Yield (partition, sentence) where OffsetFetch and the log of an in-sync replica differ, once for each such log.
 
     `loose`: the partitions to compare, each with offsets that a log may have although OffsetFetch does not: a commit
     whose append timed out at the coordinator may be in the logs only.

@@ -5,7 +5,7 @@ the time when it left count.
 
 acks=all is a promise of the leader: every replica of the ISR has the record. The ISR is the controller's decision, in
 the metadata log. A sample may find the log of an in-sync replica behind an offset that was acknowledged before the
-replica was asked. Then the leader counted fewer replicas, or none, even if no loss follows.
+replica was asked. Then the leader did not wait for this replica, even if no loss follows.
 """
 
 from __future__ import annotations

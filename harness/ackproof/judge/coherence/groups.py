@@ -1,4 +1,5 @@
-"""Coherence of consumer groups: their members with the case and the timeline, their ledgers with themselves."""
+"""Coherence of consumer groups: members fit the case and the timeline. Rows of their ledgers fit each other and the
+final read."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _BATCH_ROWS: Final = 1 << 18
 _AT_ONCE: Final = 2
 """Number of ledger parts that are checked in parallel threads. Arrow releases Python's interpreter lock."""
 _PARTITIONS: Final = 100_000
-"""Highest partition number up to which the partitions of a row group are listed from its footer."""
+"""Row groups with a partition number from this one on are read: their partitions are not listed from the footer."""
 _SLACK_NS: Final = 5_000_000_000
 """Tolerance for reports after the run's last event."""
 
