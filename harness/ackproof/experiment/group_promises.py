@@ -136,10 +136,10 @@ def rule_group(anomaly: str, spec: GroupSpec, conditions: Mapping[Condition, str
 def may_happen(anomaly: str, experiment: ExperimentSpec) -> bool:
     """Return True if a group of the experiment may show an anomaly class without breaking a guarantee.
 
-    Conditions that the settings of a group decide hold or not, as these settings say. Conditions that only a run
-    decides, such as a killed member, count as possible if the experiment has faults. Without faults, only one of them
-    counts as possible: the offsets topic loses commits (`Condition.OFFSETS`). It does if the experiment sets a broker
-    setting of `_LOSING`.
+    A condition that the settings of a group decide holds if these settings say so. Conditions that only a run decides,
+    such as a killed member, count as possible if the experiment has faults. Without faults, only one of them counts as
+    possible: the offsets topic loses commits (`Condition.OFFSETS`). It does if the experiment sets a broker setting of
+    `_LOSING`.
     """
     cluster = experiment.cluster
     settings = {name for config in (cluster.config, *cluster.broker_config.values()) for name in config}
