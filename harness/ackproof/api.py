@@ -33,6 +33,7 @@ from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow as pa
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
@@ -107,8 +108,12 @@ class Run:
         return _tables(self._files.consumed)
 
     def findings(self) -> pandas.DataFrame:
-        """Findings of the audit, a row each: class, topic, partition, offset, … Raises `BadInput` before an audit."""
-        return _tables(self._files.findings, self._files.finding_parts).to_table().to_pandas()
+        """Findings of the audit, a row each (`rundir.schema.GROUP_FINDINGS`). `group` and `member` are null in a class
+        that belongs to a log. Raises `BadInput` before an audit."""
+        from ackproof.rundir.schema import GROUP_FINDINGS
+
+        files = self._files
+        return _tables(files.findings, files.finding_parts, GROUP_FINDINGS).to_table().to_pandas()
 
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Make temporary views of this run's tables in a session, classic or Connect; return their DataFrames by name.
@@ -391,10 +396,10 @@ def _if_there(kind: type[T], path: Path) -> T | None:
     return kind.load(path) if path.exists() else None
 
 
-def _tables(folder: Path, files: Sequence[Path] | None = None) -> ds.Dataset:
+def _tables(folder: Path, files: Sequence[Path] | None = None, schema: pa.Schema | None = None) -> ds.Dataset:
     from ackproof.rundir.ledger import parts
 
     found = parts(folder) if files is None else files
     if not found:
         raise BadInput(f"{folder}: no tables here")
-    return storage.open_dataset(found)
+    return storage.open_dataset(found, schema)

@@ -17,7 +17,7 @@ import repeated as repeating
 from ackproof import api
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import NEWEST
-from ackproof.rundir.schema import FINDINGS, SERIES
+from ackproof.rundir.schema import FINDINGS, GROUP_FINDINGS, SERIES
 from repeated import ACK, Go, repeated
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "recovery-by-release.ipynb"
@@ -67,6 +67,13 @@ def test_a_run_has_the_frames_of_its_batch(go: Go) -> None:
     found = pa.Table.from_pylist([row, row], schema=FINDINGS)
     pq.write_table(found, run.directory / "findings" / "part-0.parquet")
     assert list(run.findings()["class"]) == ["lost", "lost"]
+    of_group = {**row, "class": "two-owners", "group": "billing", "member": 1}
+    pq.write_table(
+        pa.Table.from_pylist([of_group], schema=GROUP_FINDINGS), run.directory / "findings" / "part-1.parquet"
+    )
+    frame = run.findings()
+    assert list(frame.columns) == GROUP_FINDINGS.names
+    assert list(frame.group.dropna()) == ["billing"] and list(frame.member.dropna()) == [1]
 
 
 def test_metrics_that_nobody_asked_for_are_said_to_be_missing(go: Go) -> None:

@@ -77,8 +77,8 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a text in s, ms or us that `parse_duration` converts back to the same number, rounded to 1 ns. Raises
-    ValueError for a negative number, and above 24h."""
+    """Return a text in s, ms or us that `parse_duration` converts back to the same number, rounded to 1 ns.
+    `seconds`: 0 to 24h; another number may raise ValueError."""
     for unit in ("s", "ms", "us"):
         number = f"{round(seconds / _SECONDS[unit], 9):.9f}".rstrip("0").rstrip(".")
         if "." not in number and parse_duration(f"{number}{unit}") == seconds:
