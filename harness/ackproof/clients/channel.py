@@ -81,8 +81,8 @@ class Events:
 
 
 class ClientState(IntEnum):
-    """State of a client, in the first word of its counters file. READY: the client library runs. STOPPING: the client
-    is closing. CLOSED: all its rows are written."""
+    """State of a client, in the first word of its counters file. STARTING: the client library does not run yet. READY:
+    the library runs. STOPPING: the client is closing. CLOSED: all its rows are written."""
 
     STARTING = 0
     READY = 1

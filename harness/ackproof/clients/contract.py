@@ -35,9 +35,9 @@ EXIT_ORPHAN: Final = 4
 """Exit status of a client whose harness is gone. The client ended at once and left its journal."""
 
 CHUNK_ROWS: Final = 1 << 17
-"""Rows of one part of a producer's ledger, a power of two: 4 MiB of its journal."""
+"""Default for the greatest number of rows of a ledger part, a power of two. For a producer: 4 MiB of its journal."""
 FLUSH_S: Final = 1.0
-"""Seconds after which a reader closes a part of its ledger."""
+"""Default for the seconds after which a reader closes a part of its ledger."""
 SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
 """File in a producer's folder: begin, commit and end of each transaction (README.md)."""
@@ -78,8 +78,8 @@ class ClientAdapter(Protocol):
         """
 
     def writes_ledger(self) -> bool:
-        """Return True if clients write the parts of their ledger; False if they write a journal, of which the harness
-        makes parts."""
+        """Return True if clients write the parts of their ledger themselves; False if they write only a journal, of
+        which the harness makes the parts."""
 
     def producer_command(self, settings: ProducerSettings, path: Path) -> list[str]:
         """Return the command line of a producer with these settings, which are in the file `path`. Settings in a form
@@ -260,11 +260,11 @@ class ProducerSettings(ClientSettings):
     rate: float | None
     """This producer's own records per second; None: full speed."""
     chunk_rows: int
-    """Rows of a part of the ledger."""
+    """Greatest number of rows of a ledger part; a power of two."""
     transaction_size: int = 0
     """Number of records in a transaction; 0: no transactions."""
     abort_share: float = 0.0
-    """Share of the transactions that are aborted on purpose."""
+    """Share of the transactions, 0 to 1, that are aborted on purpose."""
     on_demand: bool = False
     keys: int = 0
     stamps_from_ns: int = 0
@@ -304,7 +304,7 @@ class ReaderSettings(ClientSettings):
     flush_s: float = FLUSH_S
     committed: bool = False
     starts: Sequence[int] = ()
-    """Offset at which the final reader starts, for each of `places`."""
+    """Offset at which the final reader starts, for each of `places`; empty for a live reader."""
     ends: Sequence[int] | None = None
     """Offset before which the final reader stops, for each of `places`; None for a live reader."""
     tells: bool = False
@@ -313,7 +313,7 @@ class ReaderSettings(ClientSettings):
     share: int = 0
     shares: int = 1
     process: str = ""
-    """Name of this process, which differs among the processes of one reader."""
+    """Name of this process and of its folder in `clients`. It differs among the processes of one reader."""
 
     @property
     def first_read_seq(self) -> int:
@@ -322,7 +322,8 @@ class ReaderSettings(ClientSettings):
 
     @property
     def first_part(self) -> int:
-        """Number of the first ledger part that this process writes."""
+        """Number of the first ledger part that this process writes: a million times `share`, so that several processes
+        of one reader use different numbers."""
         return self.share * 1_000_000
 
 
@@ -333,7 +334,7 @@ class GroupSettings(ClientSettings):
 
     group: str
     member: int
-    """Number N of the client `gN` or `hN`."""
+    """Number N of the client's id: `gN` in a consumer group, `hN` in a share group."""
     topics: Sequence[str]
     record_s: float
     """Seconds that the member takes to process each record."""
@@ -360,7 +361,8 @@ class MemberSettings(GroupSettings):
     cooperative: bool
     """True if the protocol changes assignments incrementally: KIP-848, or a cooperative assignor."""
     commit: str
-    """When the member commits (`experiment.group.GroupSpec.commit`): before, after, timed, auto, transaction."""
+    """When the member commits (`experiment.group.GroupSpec.commit`): `before` or `after` it processes a batch, `timed`
+    (every `commit_s`), `auto` (by the library), or in a `transaction` with its output."""
     commit_s: float
     """Interval of timed commits in seconds."""
     group_metadata: bool
@@ -370,8 +372,9 @@ class MemberSettings(GroupSettings):
     output_config: dict[str, ConfigValue]
     """Configuration of the producer that writes the member's output; empty without an output."""
     start: str
-    """Where a partition without a committed offset begins: earliest, latest, or committed (the member fails)."""
+    """Where a partition without a committed offset begins: earliest or latest. With `committed`, the member fails if
+    it gets such a partition."""
     reset: str
-    """Where the member goes on if its position is not in the log: earliest, latest, or error (the member fails)."""
+    """Where the member goes on if its position is not in the log: earliest or latest. With `error`, it fails."""
     batch: int
     """Greatest number of records that one poll of the member returns."""

@@ -174,8 +174,9 @@ def _convert_reads(
 ) -> Path | None:
     """Write the rows of a reader's journal chunk as a part of its ledger, remove the chunk, and return the part.
 
-    None if there was nothing to write, or if the part exists: the client was killed before it removed the chunk. Raises
-    `TornJournal` if a row names a partition that the reader does not have, OSError if the part cannot be written.
+    None if there was nothing to write, or if the part exists already: the process that wrote it died before it removed
+    the chunk. Raises `TornJournal` if a row names a partition that the reader does not have, OSError if the part cannot
+    be written.
     """
     from ackproof.rundir.ledger import part_path
 
@@ -194,8 +195,8 @@ def _convert_attempts(
     attempts: tuple[int, Matrix],
     starts: list[int] | None,
 ) -> Path | None:
-    """Write the attempts of a producer's journal chunk, as `_convert_reads` does. `starts`: the first seq of each
-    transaction."""
+    """Write the attempts of a producer's journal chunk, as `_convert_reads` writes reads. `starts`: the first seq of
+    each transaction; None without transactions."""
     from ackproof.rundir.ledger import part_path, write_produced
 
     ledger, part, rows = _ledger(run, settings), None, produced_rows(settings, *attempts, starts)

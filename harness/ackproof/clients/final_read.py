@@ -78,7 +78,8 @@ class End:
 
 
 Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
-"""Function that returns the state of these partitions within seconds, without those that got no answer."""
+"""Function that returns the present state of the given partitions, without those whose leader did not answer. It takes
+a few seconds at most."""
 
 
 def ends_of(cluster: Cluster) -> Ends:
@@ -163,9 +164,9 @@ def final_read(
     Write the result to `observed/final-read.json`, and return it.
 
     `ends` is called for the state of partitions. `read` is called in place of reader processes, with the start and end
-    offsets of `order.places`; then nothing is read at read_committed or a second time. An incomplete read is no
-    exception: the result has the reasons. Raises `Interrupted` if `stop` is set. The reader processes are ended in any
-    case.
+    offsets of `order.places`; then nothing is read at read_committed or a second time. If the read is incomplete, the
+    result has the reasons, and nothing is raised. Raises `Interrupted` if `stop` is set. The reader processes are ended
+    in any case.
     """
     watches = {place: _Watch() for place in order.places}
     reasons = _settle(order, ends, watches, stop)

@@ -96,8 +96,8 @@ class ReadOutcome:
     """Result of one final reader. Offsets and counts are in the order of its partitions.
 
     `positions`: offset reached in each partition; below its end if the read gave up. `problems`: partition (as text) →
-    why it could not be read. `reasons`: why the whole read failed. `records`: records read from each partition; empty
-    if unknown.
+    why it could not be read. `reasons`: why processes of the reader failed; `positions` then has the start offsets of
+    their partitions. `records`: records read from each partition; empty if unknown.
     """
 
     positions: tuple[int, ...]
@@ -142,11 +142,12 @@ def read_by_processes(
     tag: RunTag,
     stop: Event | None,
 ) -> list[ReadOutcome]:
-    """Run the readers of the order concurrently and return the result of each. A reader that fails or takes too long is
-    no exception: its result has the reasons. All processes are ended.
+    """Run the readers of the order concurrently and return the result of each. If a reader fails or takes too long, its
+    result has the reasons, and nothing is raised. No process still runs when the function returns or raises.
 
     `starts`: first offset of each partition. `goals`: for each reader, the offset before which each partition ends.
-    `starts` and `goals` are in the order of `order.places`. Raises `Interrupted` when `stop` is set.
+    `starts` and `goals` are in the order of `order.places`. Raises `Interrupted` when `stop` is set, `BadInput` if a
+    process cannot be started.
     """
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals[0], strict=True)]

@@ -26,9 +26,10 @@ from ackproof.rundir.shares import ShareGroupEnd
 ASK_S: Final = 2.0
 """Longest wait in seconds for a coordinator's answer when the progress of a group is checked."""
 _QUIET_S: Final = 5.0
-"""Seconds, after the time of a batch, within which a member resets a position that is not in the log."""
+"""Seconds without a new commit, on top of the time of a batch and of a commit. By then, members have reset every
+position that is not in the log."""
 _GOAL_S: Final = 15.0
-"""Seconds that a topic may take to come to rest."""
+"""Longest wait in seconds for a topic to come to rest."""
 
 
 @dataclass
@@ -68,8 +69,8 @@ class _Progress:
 @dataclass
 class GroupProgress(_Progress):
     """Progress of a consumer group towards the end of its input. `goal`: high watermarks of the input, which does not
-    grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the last answer.
-    `caught_up`: True if the group had then no record left to commit past.
+    grow any more; partitions whose leader did not answer are missing. `offsets`: committed offsets at the coordinator's
+    last answer. `caught_up`: True if the group had no record left to commit past at that time.
 
     The constructor waits at most `_GOAL_S` seconds for each input topic to come to rest."""
 
@@ -216,9 +217,9 @@ class ShareProgress(_Progress):
             self.over_s = now
 
     def end(self) -> tuple[ShareGroupEnd, str]:
-        """Return the group's end and, as text, why its dead-letter topic could not be read ('' if it could, and without
-        one). The end has the number of records in that topic; -1: there is none, or it could not be read. Call it after
-        all members have ended."""
+        """Return the group's state at the end of the run, and why its dead-letter topic could not be read ('' if it
+        could, and without such a topic). The state has the number of records in that topic; -1: there is none, or it
+        could not be read. Call it after all members have ended."""
         topic, count, problem = self.group.dead_letters, -1, ""
         if topic is not None:
             rows, _, problem = read_back(

@@ -237,7 +237,8 @@ class Groups(Instances):
             )
 
     def _note_ends(self) -> None:
-        """Add an event to the timeline for each member that ended since the last call: `ClientEnded`, `ClientDied`."""
+        """Add an event to the timeline for each member that ended since the last call. `ClientEnded`: the harness
+        killed the member, or it stopped with status 0 on request. Otherwise `ClientDied`."""
         with self._lock:
             for one in self.instances:
                 status, member = one.child.poll(), self._members[one.id]

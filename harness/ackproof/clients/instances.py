@@ -1,5 +1,5 @@
-"""How processes of a run are started (`start_process`), and the processes of a service and of groups (`Instances`).
-These print events (docs/clients.md), except instances of a service of level 0."""
+"""Starts processes of a run (`start_process`), and manages those of a service and of groups (`Instances`). The latter
+print events (docs/clients.md), except instances of a service of level 0."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def start_process(
     of its control pipe. Once that descriptor is closed, the process reads end of file: the harness is gone.
 
     `prints`: True if the process prints events; its standard input is then the control pipe. Otherwise `CONTROL_FD` has
-    the pipe's descriptor. `hidden`: secret text that the process can read from the descriptor in `HIDDEN_FD`. `what`:
-    name of the process for an error message. Raises `BadInput` if it cannot be started.
+    the pipe's descriptor. `hidden`: secret text that the process can read from the descriptor in `HIDDEN_FD`. `name`:
+    the client's id. `what`: name of the process for an error message. Raises `BadInput` if it cannot be started.
     """
     reading, writing = os.pipe()
     inherited = {} if prints else {CONTROL_FD: reading}
@@ -261,8 +261,8 @@ class Instances:
             return instance.successor
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the last replacement of this process, or its own id; None while a killed process is not
-        replaced."""
+        """Return the id of the last process in this one's chain of replacements; its own id if it was not replaced.
+        None if that last process was killed."""
         instance = self.find(client_id)
         while instance.successor is not None:
             instance = self.find(instance.successor)

@@ -85,7 +85,8 @@ Rows = npt.NDArray[np.void]
 
 
 class TornJournal(AckproofError):
-    """Raised if a journal file cannot be read as a chunk. The text names the file and the reason."""
+    """Raised if a journal file cannot be read as a chunk, or has a row with a partition that the client does not have.
+    The text names the chunk and the reason."""
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
@@ -162,7 +163,7 @@ class Journal:
         self._next += 1
 
     def resolved(self) -> list[Chunk]:
-        """Return the chunks before the current one in which every attempt has its final outcome, by index."""
+        """Return the chunks before the current one in which every attempt has its final outcome, in order of index."""
         before = list(self.chunks.values())[:-1]
         return [chunk for chunk in before if chunk.resolved() and chunk.index not in self.pinned]
 
@@ -207,7 +208,7 @@ class ReadJournal:
 
 class Converter:
     """Background thread of a producer that converts full chunks, in which every attempt has its final outcome, into
-    parts of the ledger.
+    parts of the ledger. At full speed, it leaves the newest 16 of them to `finish`.
 
     `ledger`: the producer's folder in the ledger. `starts`: list of the first seqs of all transactions, which grows
     while the producer runs; None without transactions. `error`: the failure that ended the thread, None before.
@@ -299,15 +300,15 @@ def produced_rows(
 
 
 def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
-    """Return the first seq of a chunk's file, and a matrix of the rows that are in it completely (columns SENT, DONE,
+    """Return the first seq of a chunk's file, and a matrix of its complete rows, used or not (columns SENT, DONE,
     OFFSET, RESULT). Raises `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
     count, rows = _read_rows(path, index, _MAGIC, np.dtype((np.int64, WORDS)))
     return index * count, rows
 
 
 def read_reads(path: Path, index: int) -> tuple[Rows, bool]:
-    """Return the complete rows of a reader's chunk as an array of type `ROW`, and whether the chunk is full. Raises
-    `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
+    """Return the rows of a reader's chunk that hold a read, as an array of type `ROW`, and whether the chunk is full.
+    Raises `TornJournal` for a file that cannot be read, or is not the chunk with this index."""
     count, rows = _read_rows(path, index, _READ_MAGIC, ROW)
     used = int(np.count_nonzero(rows["read_ns"]))  # rows are written in order
     return rows[:used], used == count

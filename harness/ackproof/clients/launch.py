@@ -97,8 +97,8 @@ class Handle:
         """Copy new events of the client into the timeline: complete lines, each once.
 
         A torn line (the client was killed while writing it) and a line of unknown form are skipped. Once another
-        producer has taken over this one's transactional id (`succeeded`), the reason of an event `reset` becomes
-        `fenced`, whatever error it names.
+        producer has taken over this one's transactional id (`succeeded`), the field `fenced` gets the reason of an
+        event `reset`, whatever error it names.
         """
         path = self.folder / "events.jsonl"
         if not path.exists():

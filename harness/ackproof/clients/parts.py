@@ -44,7 +44,7 @@ PHASES: Final = {
 
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 64 << 10
-"""Size in bytes from which malloc maps a block separately. A limit that is set stays constant (mallopt(3))."""
+"""Size in bytes from which malloc maps a block separately. Once set, glibc no longer adjusts it (mallopt(3))."""
 _GIVE_BACK_EVERY_S: Final = 30.0
 """Least seconds between two releases of memory. A client at full speed would need the released pages again at once."""
 
@@ -64,7 +64,8 @@ class RowBuffer:
         }
 
     def add(self, count: int, values: Mapping[str, Column | int]) -> None:
-        """Append `count` rows: for each column of the buffer an array, or one value for all rows."""
+        """Append `count` rows. `values`: for each column of the buffer an array of that length, or one value for all
+        rows. `used` must be at most `capacity` before the call."""
         rows = slice(self.used, self.used + count)
         for name, column in self._columns.items():
             column[rows] = values[name]
@@ -150,8 +151,8 @@ class PartWriter:
 
 
 class FreeMemory:
-    """Gives memory that was freed, but that malloc and Arrow's pool keep, back to the kernel. The thread that writes
-    parts calls it.
+    """Returns memory to the kernel that the process has freed, but that malloc and Arrow's pool keep. The thread that
+    writes parts calls `give_back`.
 
     The constructor also sets glibc's M_MMAP_THRESHOLD to 64 KiB for the whole process: each larger block is mapped
     separately, and unmapped when it is freed.

@@ -102,7 +102,7 @@ class Workload:
         self._slots: dict[str, int] = {}
         """Slot by client id. A successor keeps the slot, and with it the transactional id or the readers' group."""
         self._successors: dict[str, str] = {}
-        """By client that has ended or was fenced: the client that replaces it."""
+        """Id of a client that has ended or was fenced → id of the client that replaces it."""
         self._resets = 0
         self._stopping = False
 
@@ -142,7 +142,7 @@ class Workload:
         """Stop producers, then readers, and return when all have ended. Producers get the delivery time-out and 15 s to
         close, readers 15 s.
 
-        A client that is later is killed. Its journal is still converted, but its ledger lacks `_END`, the mark of a
+        A client that takes longer is killed. Its journal is still converted, but its ledger lacks `_END`, the mark of a
         complete one. Raises `ClientDied` if a client had ended by itself, and the error of the converting thread.
         """
         with self._lock:
@@ -167,9 +167,8 @@ class Workload:
 
     def kill(self, client_id: str) -> int | None:
         """Send SIGKILL to all processes of a client and convert its journal into the ledger. Nothing replaces it.
-
-        Return how many attempts of a producer have no delivery report; None for a reader.
-        """
+        Return how many attempts of a producer have no delivery report; None for a reader. Raises `WaitTimeout` if the
+        client is not gone after 10 s."""
         with self._lock:
             handle = self._by_id[client_id]
             handle.killed = True
@@ -202,11 +201,12 @@ class Workload:
         signal_all(find_members(self.tag.run_id, client_id), number)
 
     def replace(self, client_id: str) -> str:
-        """Start a client in place of one that has ended, also if that was replaced before. Return its id."""
+        """Start a client in place of one that has ended, also if that was replaced before. Return the new one's id."""
         return self.start_another(self._by_id[client_id].client.kind, client_id)
 
     def start_another(self, kind: str, after: str | None = None) -> str:
-        """Start another client of a kind ("producer" or "reader"), in place of `after` if given. Return its id."""
+        """Start another client of a kind ("producer" or "reader"). Return its id. `after`: id of the client whose
+        transactional id, or group of a reader that starts at committed offsets, it takes over; None: a new one."""
         with self._lock:
             return (self._start_producer if kind == "producer" else self._start_reader)(after).client.id
 
@@ -229,8 +229,8 @@ class Workload:
             return self._by_id[client_id].fenced
 
     def successor(self, client_id: str) -> str | None:
-        """Return the id of the last replacement of this client, or its own id; None while a killed client is not
-        replaced."""
+        """Return the id of the last client in this one's chain of replacements; its own id if it was not replaced.
+        None if that last client was killed."""
         with self._lock:
             while (later := self._successors.get(client_id)) is not None:
                 client_id = later
@@ -267,7 +267,7 @@ class Workload:
         return self.written if kind == "producer" else self.places
 
     def end_of(self, client_id: str) -> tuple[int, int]:
-        """Return a client's start (CLOCK_MONOTONIC ns) and exit status; the status is 0 while the client runs."""
+        """Return a client's start (CLOCK_MONOTONIC ns) and exit status (negative: a signal ended it; 0: it runs)."""
         handle = self._by_id[client_id]
         return handle.started_ns, handle.status or 0
 
@@ -344,9 +344,9 @@ class Workload:
                     self._note_end(handle)
 
     def _note_end(self, handle: Handle) -> None:
-        """Note the end of a client, if it has ended. Unless the load stops or it was fenced, replace a producer that a
-        fatal error of its library ended (`EXIT_RESET`). After 100 of these in a run, the next counts as a death. The
-        caller holds the lock."""
+        """Note the end of a client, if it has ended. A producer that a fatal error of its library ended (`EXIT_RESET`)
+        is replaced, unless the load stops or it was fenced. After 100 of these in a run, the next counts as a death; so
+        does this exit status of any user's program. The caller holds the lock."""
         status = handle.child.poll()
         if status is None or handle.status is not None:
             return

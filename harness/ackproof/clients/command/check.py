@@ -67,7 +67,7 @@ UNTOLD: Final = {
     EventName.STOPPING: "nothing",
     EventName.CLOSED: "a ledger that is complete",
 }
-"""By event: what the judge cannot know, in words for a message, if a program never prints the event."""
+"""Event → what the judge cannot know if a program never prints that event, in words for a message."""
 
 
 class Role(StrEnum):
@@ -199,8 +199,8 @@ def _against(
 
 
 def _sends(told: Sequence[Sequence[ProgramEvent]], written: Sequence[OutputRow]) -> Iterator[Breach]:
-    """Yield a breach for each partition that has more records (`written`) than the instances printed
-    attempts, and one for acknowledged offsets without a record."""
+    """Yield a breach for each partition that has more records (`written`) than the instances printed attempts, and one
+    for all acknowledged offsets without a record. The first argument has the events of each instance."""
     attempts = Counter[int]()
     acked: set[tuple[int, int]] = set()
     for own in told:
@@ -265,8 +265,9 @@ def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Ite
 
 
 def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaBuild) -> Report:
-    """Run two instances of a program in this role on a cluster of one broker, with all files of the run in `folder`.
-    Return what `examine` found. Raises `AckproofError` if the cluster or an instance cannot be run."""
+    """Run two instances of a program (`command`) in this role on a cluster of one broker, which runs the build `kafka`.
+    All files of the run are in `folder`. Return what `examine` found. Raises `AckproofError` if the cluster or an
+    instance cannot be run."""
     run, run_id = CaseDir(folder), secrets.token_hex(8)
     tag = RunTag(run_id, folder, folder)
     topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)
@@ -301,8 +302,8 @@ def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaB
 def _run(
     load: Workload, service: Service | None, cluster: Cluster, role: Role, run: CaseDir
 ) -> list[CheckedProcess]:
-    """Start the program, let it work, kill one of its instances, and stop the rest. Return its instances. A program
-    that dies is no exception: `examine` finds why."""
+    """Start the program, let it work, kill one of its instances, and stop the rest. Return its instances. Nothing is
+    raised if the program dies: `examine` finds why."""
     try:
         if service is not None:
             service.start()

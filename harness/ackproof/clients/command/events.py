@@ -32,7 +32,7 @@ from ackproof.clients.command.fields import (
 from ackproof.rundir.partition import TopicPartition
 
 LINES: Final = "lines.jsonl"
-"""A program's standard output, in its client's folder."""
+"""Name of the file in a client's folder that a program's standard output goes to."""
 STOP_LINE: Final = b"stop\n"
 """Line on a program's standard input that asks the program to close cleanly. End of file there: the harness is gone."""
 _AHEAD_NS: Final = 1_000_000_000
@@ -83,7 +83,7 @@ class BreachKind(StrEnum):
     case."""
 
     TEXT = "text"
-    """The line is no JSON object with `e` and `t`."""
+    """The line is no JSON object with a text `e`."""
     TORN = "torn"
     """The output ends in half a line."""
     FIELD = "field"
@@ -129,15 +129,16 @@ class Breach(NamedTuple):
 class ProgramEvent:
     """One event of a program, from line number `line`. Fields that an event does not have keep their defaults.
 
-    `t_ns`: time of the event on CLOCK_MONOTONIC. `number`: number of an attempt or a commit, also in the event that
-    reports its outcome. `place`, `offset`: partition and offset of a record; offset -1: unknown. `places`: partitions
-    that were assigned, revoked or lost. `positions`: (partition, offset) to commit, or committed. `origin`: (partition,
-    offset) of the input record from which a service made the record of an attempt. `error`: name of the library's
-    error, also the reason of a reset; '' for none. `value`: value of a delivered record, in base64. `timestamp_ms`: the
-    record's own. `identity`: (producer, seq) of a record delivered to a member; -1: unknown. `epoch`: leader epoch of
-    the record, -1: unknown. `member`, `generation`: member id and generation in the consumer group. `batch`: number of
-    the poll that returned the record. `origin_offset`, `offset`: of a reset, the position before it (-1: nothing was
-    committed) and after it. `client`, `acks`: id and acks setting that the program prints when it starts.
+    `t_ns`: time of the event on CLOCK_MONOTONIC. `number`: number of an attempt, commit or transaction, also in the
+    event with its outcome. `place`, `offset`: partition and offset of a record; offset -1: unknown. `places`:
+    partitions that were assigned, revoked or lost. `positions`: (partition, offset) to commit, or committed. `origin`:
+    (partition, offset) of the input record from which a service made the record of an attempt. `error`: name of the
+    library's error, also the reason of a reset; '' for none. `value`: value of a delivered record, in base64.
+    `timestamp_ms`: the record's own. `identity`: (producer, seq) of a record delivered to a member; -1: unknown.
+    `epoch`: leader epoch of the record, -1: unknown. `member`, `generation`: member id and generation in the consumer
+    group. `batch`: number of the poll that returned the record. `origin_offset`, `offset`: of a reset, the position
+    before it (-1: nothing was committed) and after it. `client`, `acks`: id and acks setting that the program prints
+    when it starts.
     """
 
     line: int
@@ -221,7 +222,8 @@ _FIELDS: Final[Mapping[EventName, _Readers]] = {
 def _parse_event(line: int, raw: bytes) -> ProgramEvent | None:
     """Return the event of one line; None for an event that the contract does not have.
 
-    Raises ValueError for what is no JSON object with `e` and `t`, and for fields that are missing or of another type.
+    Raises ValueError for a line that is no JSON object with a text `e`. Raises `WrongField`, which is a ValueError, if
+    `t` or a field of the event is missing or has another type.
     """
     try:
         data = json.loads(raw)

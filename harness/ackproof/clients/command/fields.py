@@ -14,11 +14,12 @@ Position: TypeAlias = tuple[TopicPartition, int]
 
 
 class WrongField(ValueError):
-    """Raised if a field of a line is missing or has another type. The text names the field."""
+    """Raised if a field of a line is missing, has another type, or is a number out of range. The text names the
+    field."""
 
 
 def excerpt(raw: bytes) -> str:
-    """Return the beginning of a line, quoted, for a message; the cut end is marked by `…`."""
+    """Return a line, quoted, for a message. Only its first 60 characters are shown; `…` then marks the rest."""
     text = raw.decode(errors="replace").strip()
     return repr(text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…")
 

@@ -32,12 +32,13 @@ _SINK_S: Final = 120.0
 _BATCH: Final = 1000
 Identity = tuple[int, int]
 OutputRow: TypeAlias = tuple[int, int, int, int]
-"""Producer, seq, partition, offset."""
+"""Producer, seq, partition and offset of a record of the output; -1: unknown."""
 _NOBODY: Final[Identity] = (-1, -1)
 
 
 def ends(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
-    """Return the high watermark of each partition of a topic. A partition whose leader does not answer is missing."""
+    """Return the high watermark of each partition of a topic; -1 if its leader does not report it. A partition whose
+    leader does not answer is missing."""
     return {place: end.high_watermark for place, end in cluster.partition_ends([topic]).items()}
 
 
@@ -128,8 +129,9 @@ def read_back(
     identify: Callable[[Message], Identity],
     hidden: Mapping[str, str] | None = None,
 ) -> tuple[list[OutputRow], dict[TopicPartition, int], str]:
-    """Wait at most `settle_s` seconds until a topic is at rest, then read it as `read_output` does. Return rows, high
-    watermarks, and why the read is incomplete ('' if it is complete)."""
+    """Wait at most `settle_s` seconds until a topic is at rest (`await_ends`), then read it as `read_output` does.
+    Return rows, high watermarks, and why the read is incomplete ('' if it is complete). `partitions`: number of the
+    topic's partitions. Nothing is raised if the consumer cannot be made: the reason says so."""
     reached, unrest = await_ends(cluster, topic, partitions, settle_s)
     try:
         rows, unread = read_output(cluster.bootstrap, reached, identify, hidden=hidden)

@@ -1,7 +1,7 @@
 """Translates what a user's program printed into a client's journal and counters, which other clients write themselves.
 
-The harness calls `follow` while the program runs, and `end` once it has ended. What a program printed before it broke
-the contract is in its journal.
+The harness calls `follow` while the program runs, and `end` once it has ended. The journal has all that a program
+printed before it broke the contract.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Translation:
     def end(self, status: int) -> None:
         """Translate the last lines, and check that the output is complete. Sets `breach` if this shows the first one.
 
-        `status`: exit status of the program. If it is negative (the program was killed by a signal), nothing is
-        checked.
+        `status`: exit status of the program. If it is negative (a signal killed the program), the output may end
+        anywhere.
         """
         self.follow()
         if self.breach is None and status >= 0:

@@ -51,7 +51,7 @@ _TRANSACTION_MS: Final = 30_000
 _OWN: Final = "ackproof."
 _SHARE: Final = ("release_every", "releases", "reject_every", "renew_every")
 _MEMBER: Final = ("member", "commit", "group_metadata", "output", "start", "reset")
-"""Fields of settings that Java members read by the same name."""
+"""Fields of `ShareSettings` (`_SHARE`) and `MemberSettings` (`_MEMBER`) that Java members read by the same name."""
 _WHOLE: Final = ("INT", "LONG", "SHORT")
 
 
@@ -64,7 +64,7 @@ def _read_table() -> Mapping[str, Mapping[str, str]]:
 
 
 SETTING_TYPES: Final = _read_table()
-"""Type of each setting that the Java client knows, by kind of client and name."""
+"""Settings that the Java client knows: kind of client (`producer`, `consumer`) → name → type, such as `INT`."""
 
 
 def installed_library(release: str = "") -> ClientLibrary:

@@ -1,4 +1,4 @@
-"""What a Java client needs to run: Java, its class path in the cache, and a class-data archive that is made once.
+"""Makes the command lines of Java clients: Java, a class path in the cache, and a class-data archive that is made once.
 
 The class path is the jar of this folder and five jars of a Kafka release: kafka-clients, its logging interface and its
 codecs. `provision.jars` keeps these five for brokers too, so a release that runs already needs no download.
@@ -41,8 +41,8 @@ delivery.timeout.ms=200
 
 @cache
 def client_jars(release: str) -> KafkaJars:
-    """Return the jars on the class path of a Java client of this Kafka release: its own jar first, then jars of the
-    release. These are verified by SHA-256, as the jars of brokers are.
+    """Return the jars on the class path of a Java client of this Kafka release: the jar of this folder, then jars of
+    the release. The latter are verified by SHA-256, as the jars of brokers are.
 
     Raises as `provision.jars.kafka_jars` does: `BadInput` (no such release), `MissingTool` (mvn, java),
     `ProvisionFailed` (download, SHA-256), `WaitTimeout`.

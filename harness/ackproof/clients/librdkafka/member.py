@@ -41,7 +41,7 @@ from ackproof.rundir.payload_bulk import BulkDecoder
 
 EXIT_FAILED: Final = 1
 EXIT_STUCK: Final = 5
-"""Exit status of a member whose library did not close in time."""
+"""Exit status of a member whose library did not close within `_CLOSE_S`."""
 _WAIT_S: Final = 0.1
 """Longest time in seconds for which `consume` waits for a full batch."""
 _INSIST_S: Final = 60.0

@@ -1,5 +1,5 @@
-"""What readers and members take from confluent-kafka: batches of messages as arrays (partitions, offsets, leader
-epochs, timestamps, identities), and the offsets at which a reader starts, or resumes when its position left the log."""
+"""Converts batches of confluent-kafka messages into arrays (partitions, offsets, leader epochs, timestamps,
+identities). Finds the offset at which a reader starts, or resumes when its position left the log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class PartitionIndex:
             self._index.append(index)
 
     def find(self, messages: Sequence[Message]) -> npt.NDArray[np.int32]:
-        """Return for each message the index of its partition in `places`. Every partition must be in `places`."""
+        """Return for each message the index of its partition in `places`. Every partition must be in `places`, which is
+        not checked."""
         count = len(messages)
         partition = np.fromiter(map(Message.partition, messages), np.int32, count)
         if len(self._index) == 1:
@@ -87,7 +88,7 @@ def _payload(message: Message) -> bytes | None:
 
 
 def offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
-    """Return the offset of each record in its partition, in the order of the messages."""
+    """Return the offset of each record in its partition, in the order of the messages. None of them may be an error."""
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
 
@@ -97,7 +98,7 @@ def timestamps_ms(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
 
 
 def leader_epochs(messages: Sequence[Message]) -> npt.NDArray[np.int32]:
-    """Return the leader epoch of each record, -1 if the broker did not send it."""
+    """Return the leader epoch of each record, in the order of the messages; -1 if the broker did not send it."""
     count = len(messages)
     try:
         return np.fromiter(map(Message.leader_epoch, messages), np.int32, count)

@@ -110,10 +110,10 @@ class ReaderProcess:
         self.client = Consumer({**settings.config, **statistics, **callbacks})
 
     def run(self) -> int:
-        """Read until asked to stop; a final reader also ends at its end offsets, or without progress for `idle_s`. A
-        live reader then reads on to the log ends, at most `_DRAIN_S`. Write the last ledger part, and return the exit
-        status `EXIT_CLEAN`. Raises KafkaException for an error of the library that is fatal or concerns none of the
-        partitions, OSError if a file cannot be written."""
+        """Read until asked to stop, write the last ledger part, and return the exit status `EXIT_CLEAN`. A live reader
+        that is asked to stop first reads on to the log ends, for at most `_DRAIN_S`. A final reader also ends at its
+        end offsets, or without progress for `idle_s`. Raises KafkaException for an error of the library that is fatal
+        or concerns none of the partitions, OSError if a file cannot be written."""
         if not self.settings.from_committed or self._start_at_committed():
             self._assign()
         self.counters.stage = ClientState.READY

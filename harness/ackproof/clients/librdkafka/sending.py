@@ -286,8 +286,8 @@ class Transactions:
         """Register the transactional id with the coordinator (InitProducerId), which fences the former producer of this
         id.
 
-        Return False if `ending` returns True first, for example after a fatal error. Raises KafkaException for another
-        error that is not retriable.
+        Retriable errors are ignored. Return False if `ending` returns True first, for example after a fatal error.
+        Raises KafkaException for an error that is neither fatal nor retriable.
         """
         while not self._ending():
             try:
@@ -323,8 +323,8 @@ class Transactions:
         return self.starts[-1] + self._size - seq
 
     def finish(self, *, commit: bool) -> None:
-        """Commit or abort the open transaction, if there is one, and log how it ended. Sets `gave_up` if it could not
-        be ended. A transaction that the library cannot commit is aborted."""
+        """Commit the open transaction, if there is one, or abort it (`commit` False), and log how it ended. Sets
+        `gave_up` if it could not be ended. A transaction that the library cannot commit is aborted."""
         if not self._open:
             return
         self._open = False
