@@ -26,7 +26,7 @@ from ackproof.provision.java import Java
 
 HOLD_SUFFIX: Final = ".hold"
 ANSWERS_WITHIN_S: Final = 20.0
-"""Seconds for one answer of the agent. A load rewrites a class: 0.1 to 0.5 s, on a busy machine more."""
+"""Time-out in seconds for an answer of the agent. A load rewrites a class: 0.1 to 0.5 s, on a busy machine more."""
 _DUMPED_WITHIN_S: Final = 10.0
 _DUMP_BEGINS: Final = "Full thread dump "
 _DUMP_ENDS: Final = "JNI global refs"
@@ -107,8 +107,8 @@ class CodeAgent(ABC):
         os.mkfifo(self._fifo(key))
 
     def release_threads(self, key: str) -> None:
-        """Let all threads go on that wait at the FIFO of `key`, and remove the FIFO. Call it once no more threads can
-        arrive."""
+        """Let the threads that wait at the FIFO of `key` go on, and remove the FIFO. Call it once no more threads can
+        arrive. Does nothing if there is no FIFO."""
         fifo = self._fifo(key)
         try:
             # fails where nobody waits

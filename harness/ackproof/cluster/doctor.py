@@ -33,11 +33,11 @@ from ackproof.rundir.layout import CaseDir
 
 _LEAST_PYTHON = (3, 11)
 _CACHE_BYTES = 300 << 20
-"""Free bytes for the cache: jars 45 MB, archives 100 MB, and room to make them."""
+"""Free bytes that the cache needs: jars 45 MB, archives 100 MB, and room to make them."""
 _RUNS_BYTES = 2 << 30
-"""Free bytes for runs: broker data and ledgers of the largest experiment in the catalogue, with a margin."""
+"""Free bytes that runs need: broker data and ledgers of the catalogue's largest experiment, with a margin."""
 _MEMORY_BYTES = 2 << 30
-"""Bytes of memory: four nodes at 150 MB, clients, and afterwards the audit's Spark."""
+"""Bytes of available memory that a run needs: four nodes at 150 MB, clients, and afterwards the audit's Spark."""
 
 
 _OPTIONAL: Final = (

@@ -97,7 +97,8 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         """Lease addresses for all nodes before files are written. Keep the lease in `_lease`; return the addresses."""
 
     def _make_mesh(self, wiring: MeshWiring) -> ProxyMesh:
-        """Return the links that faults can cut or slow: they go through Toxiproxy. Called only for such faults."""
+        """Return the links that faults can cut or slow, here through Toxiproxy. Called only if the run has such
+        faults."""
         return ProxyMesh(wiring)
 
     def _make_requests(self, wiring: RequestWiring) -> RequestLinks:

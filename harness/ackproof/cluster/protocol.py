@@ -308,7 +308,8 @@ class Cluster(ABC):
     @abstractmethod
     def admin_link(self) -> Connection | None:
         """Return a connection to a broker that accepts changes: in KRaft mode any running broker, in ZooKeeper mode the
-        controller. In an attached cluster, any broker if that is unknown. None if no such broker runs."""
+        controller. If the controller of an attached cluster is unknown, return one to any of its brokers. None if there
+        is no such broker."""
 
     @abstractmethod
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
@@ -325,7 +326,8 @@ class Cluster(ABC):
         if it cannot be fetched or made."""
 
     def jars(self) -> frozenset[Path]:
-        """Return the jars of every Kafka that the nodes ran; none for a cluster that ackproof did not start."""
+        """Return the jars of every Kafka that the nodes ran; none for an attached cluster. Raises `BadInput` before the
+        start of a cluster that ackproof starts."""
         return frozenset()
 
     @abstractmethod

@@ -230,7 +230,7 @@ def read_pages(
 
 
 def first_answering_link(links: Mapping[int, Connection]) -> Connection | None:
-    """Return the first connection whose broker answers within `ANSWERS_WITHIN_S`, else the first; None without any."""
+    """Return the first link whose broker answers within `ANSWERS_WITHIN_S`, else the first link; None without links."""
     for link in links.values():
         with contextlib.suppress(WireError):
             brokers(link, ANSWERS_WITHIN_S)
@@ -292,7 +292,7 @@ def partition_ends_at(
 
 
 def topic_id(connection: Connection, topic: str) -> str:
-    """Return a topic's id in hexadecimal digits; KRaft only. Raises `WireError` without an answer or such a topic."""
+    """Return a topic's id as 32 hex digits; KRaft only. Raises `WireError` without an answer, or without the topic."""
     response = connection.ask(ask_partitions((topic,), connection.access))
     found = next((row for row in response.topics if row.name == topic and not row.error_code), None)
     if found is None:

@@ -31,15 +31,17 @@ class Readiness:
     running: Callable[[], Mapping[int, Connection]]
 
     def sees(self, node: Node, brokers: Collection[int]) -> bool:
-        """Return True if the node answers and, if it is a broker, sees all of these brokers unfenced."""
+        """Return True if the node is ready: as a controller, it serves (`MetadataQuorum.serves`); as a broker, it sees
+        all these brokers unfenced. False if it does not answer."""
         try:
             return self._serves(node) and (not node.is_broker or self._view(node.id) >= set(brokers))
         except WireError:
             return False
 
     def takes_part(self, node: Node) -> bool:
-        """Return True if the node answers and, if it is a broker, is seen unfenced: by itself, and by another
-        running broker if one answers."""
+        """Return True if the node takes part in the cluster: as a controller, it serves (`MetadataQuorum.serves`). As a
+        broker, it is seen unfenced by itself and, if another running broker answers, by that one. False if the node
+        does not answer."""
         try:
             if not self._serves(node) or (node.is_broker and node.id not in self._view(node.id)):
                 return False

@@ -38,9 +38,9 @@ def make_cluster(
     `backend`: `process`, `docker` or `attach`; any other name is refused (see `resolve` for `auto`). `tag`: marks by
     which the run's processes are found. `on_event`: gets starts and ends of nodes, and ends of proxies. `installed`:
     Java and jars to use; None: the start finds or makes them. `needs`: preparations that the run's faults and observers
-    require. `attachment`: address and settings of an existing cluster; only the backend `attach` uses it, with `spec`
-    and `nodes_dir` alone. Raises `BadInput` for another backend, for impossible settings, and for a need that `process`
-    or `docker` cannot meet.
+    require. `attachment`: address and settings of an existing cluster, which only the backend `attach` uses; apart from
+    it, that backend uses only `spec` and `nodes_dir`. Raises `BadInput` for another backend, for impossible settings,
+    and for a need that `process` or `docker` cannot meet.
     """
     if backend == "attach":
         if attachment is None:

@@ -68,10 +68,10 @@ _STEPS: Final = 4
 
 
 def prepare_image(engine: Engine, build_: KafkaBuild, progress: ProgressSink = ignore) -> KafkaImage:
-    """Return the image for nodes of this Kafka. An image for a build of your own or a patch is made here from the jars,
-    unless it exists. Raises `BadInput` without such a release, image or build, `MissingTool` without a program that is
-    needed. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails, `WaitTimeout` if a
-    step takes too long."""
+    """Return the image for nodes of this Kafka. Images for the user's own builds and for patches are made here from
+    the jars, unless they exist. Raises `BadInput` if there is no such release, image or build, `MissingTool` without a
+    program that is needed. Raises `ProvisionFailed` if the image cannot be made, `EngineFailed` if the engine fails,
+    `WaitTimeout` if a step takes too long."""
     if build_.image is not None:
         return find_or_pull_image(engine, build_.image, progress)
     if build_.is_release:
@@ -245,7 +245,7 @@ _VERSION: Final = re.compile(r'version "([^"]+)"')
 
 def _bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
     """Make the class-data archive `kafka.jsa` in the folder `work`, with two nodes in containers of `image`. Return the
-    version of the image's Java, "unknown" if it does not say it.
+    version of the image's Java; "unknown" if `java -version` does not print it.
 
     Containers and network carry the labels of `tag`, and the caller removes them. Raises `ProvisionFailed` if a node
     fails or no archive is written, `WaitTimeout` if the nodes do not start, `EngineFailed` if the engine fails.

@@ -83,7 +83,8 @@ class Engine:
 
 
 def connect() -> Engine:
-    """Return the engine that `DOCKER_HOST` names, else the engine at the usual socket.
+    """Connect to the engine that `DOCKER_HOST` names, else to the engine at the usual socket. The caller must `close`
+    the returned connection.
 
     Raises `MissingTool` if no engine is installed, and `BadInput` if the installed engine does not run or this user may
     not use it. The message of either exception is one line.
@@ -184,7 +185,7 @@ LABELS: Final = {
     processes.ROLE: "ackproof.role",
     processes.OWNER: "ackproof.owner",
 }
-"""By environment variable that marks a run's processes: the label that marks its containers, networks and volumes."""
+"""Environment variable that marks a run's processes → label that marks its containers, networks and volumes."""
 
 
 def labels(tag: RunTag, role: str) -> dict[str, str]:

@@ -148,7 +148,7 @@ class FileSystem:
         _call(["sync", "-f", str(self.at)])
 
     def lose_power(self) -> None:
-        """Make every access fail; data that was not fsynced is lost with the next mount."""
+        """Make every access fail until the next mount, after which data that was not fsynced is gone."""
         _control(self.at, _SHUTDOWN, struct.pack("I", _WITHOUT_LOG_FLUSH), to="be shut down")
 
     def fail(self) -> None:
@@ -156,7 +156,8 @@ class FileSystem:
         _control(self.at, _SHUTDOWN, struct.pack("I", _AFTER_SYNC), to="be shut down")
 
     def freeze(self) -> None:
-        """Block every write and fsync until `thaw`; blocked processes cannot be killed."""
+        """Block every write and fsync until `thaw`; blocked processes cannot be killed. Raises `DiskError` also if the
+        file system is not mounted."""
         if not self.mounted:  # or the file system below would be
             raise DiskError(f"{self.at} cannot be frozen: nothing is mounted there")
         _control(self.at, _FREEZE, bytes(4), to="be frozen")

@@ -200,7 +200,7 @@ class Segment:
         return self.path.stat().st_size
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the headers of all complete batches in order, up to the first header that cannot be read."""
+        """Yield the headers of the complete batches in order, up to the first one that is invalid or cut off."""
         return iter(scan(self.path)[0])
 
     def intact(self, batch: Batch) -> bool:
@@ -216,8 +216,8 @@ class Segment:
         return batches[-1].last + 1 if batches else self.base
 
     def complete_size(self) -> int:
-        """Return the bytes up to the end of the last complete batch. A process that was killed while it wrote may have
-        left a part of a batch after them."""
+        """Return the number of bytes up to the end of the last complete batch. A process that was killed while it wrote
+        may have left a part of a batch after them."""
         batches, _ = scan(self.path)
         return batches[-1].end if batches else 0
 

@@ -248,7 +248,7 @@ _DECODERS: Final[Mapping[int, Callable[[MetadataLog, _BodyReader, _Position], Me
     17: _broker_change,
     28: MetadataLog._eligible_cleared,
 }
-"""Decoder of each record, by API key."""
+"""Decoder of each type of record that is decoded, by its API key."""
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:

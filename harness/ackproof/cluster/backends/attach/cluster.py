@@ -34,7 +34,7 @@ CONNECT_S: Final = 1.0
 DELETED_WITHIN_S: Final = 20.0
 _METADATA, _LIST_OFFSETS, _CREATE, _DELETE, _QUORUM, _DESCRIBE = 3, 2, 19, 20, 55, 75
 _NEEDED: Final = {_METADATA: 9, _LIST_OFFSETS: 5, _CREATE: 5, _DELETE: 5}
-"""Version of each request that the harness sends, by API key. A broker before Kafka 2.7 lacks one of them."""
+"""Request versions that a broker must support, by API key. A broker before Kafka 2.7 lacks one of them."""
 _PROMISES: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
 """Topic settings that the judge assumes by default. They are set explicitly, because defaults of the cluster may
 differ.
@@ -328,7 +328,8 @@ def facts_of(metadata: Any, links: Mapping[int, Connection], *, zookeeper: bool)
 
 
 def release_of(levels: Mapping[str, tuple[int, int]]) -> str:
-    """Return in words the release line whose brokers support these levels of metadata.version; '' without levels.
+    """Return in words the release line whose brokers support these levels of metadata.version, such as `4.1, by
+    metadata.version up to 27`; '' without levels.
 
     `levels`: lowest and highest supported level by feature name.
     """
