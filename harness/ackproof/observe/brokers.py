@@ -30,7 +30,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Timeline
 
 _ANSWER_WITHIN_S: Final = 0.45
-"""Seconds for which a round waits for the last answer. A late answer delays the next round by at most this time."""
+"""Longest time in seconds that a round waits for answers, so that a slow broker delays the next round little."""
 _MOST_BYTES: Final = 1 << 20
 _LEADER_ONLY: Final = 1
 """Value of acks in a Produce request that waits for no follower."""
@@ -182,7 +182,7 @@ class BrokerObserver(BrokerPoller[_Reply]):
 def _settled_marks(
     link: Connection, marks: Mapping[TopicPartition, int], batches: Mapping[TopicPartition, Sequence[Batch]]
 ) -> Mapping[TopicPartition, int]:
-    """Return for each replica the high watermark below which all records that it returned must be.
+    """Return for each replica the high watermark that bounds its records: a correct broker returns none beyond it.
 
     A broker reads the high watermark that it returns before it reads the records, which may reach up to a later mark
     (Partition.readRecords). So if records lie beyond the mark, a second Fetch is sent, and the greater mark counts. A
@@ -205,7 +205,8 @@ def _settled_marks(
 
 
 def fetch_question(starts: Mapping[TopicPartition, int]) -> Question:
-    """Return the Fetch request of a consumer that starts at these offsets, has no rack and does not wait."""
+    """Return the Fetch request of a consumer at read_uncommitted that starts at these offsets, has no rack and does not
+    wait. It asks for 1 MiB at most."""
     return Question(
         "Fetch",
         11,

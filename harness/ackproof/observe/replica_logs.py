@@ -57,8 +57,9 @@ class LogDir:
 def collect_replica_logs(
     log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str
 ) -> ReplicasFile:
-    """Read every replica of these topics, write `observed/replicas.*`, and return the content of `replicas.json`. Logs
-    that cannot be read are listed with their reasons and raise nothing. Raises OSError if the files cannot be written.
+    """Read every replica of these topics, and write `observed/replicas.json` and `observed/replicas.parquet`. Return
+    the content of `replicas.json`. It lists the logs that cannot be read, with their reasons; nothing is raised for
+    them. Raises OSError if the files cannot be written.
 
     Deleted logs are listed in `ReplicasFile.deleted`, without their batches. Those that are empty or cannot be read are
     skipped, because a broker may have removed a part of them.

@@ -151,8 +151,8 @@ class Sampler(BrokerPoller[Reply]):
         self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
     ) -> Reply:
         """Return one broker's answers. `hosted`, `led`: partitions of which it has a replica, and that it
-        leads. Log ends are requested before high watermarks, so that their difference is never overstated.
-        Raises `WireError` if the broker does not answer."""
+        leads. Log ends are requested before high watermarks, so that a log end's lead over the high watermark is never
+        overstated. Raises `WireError` if the broker does not answer."""
         view, log_ends, high_watermarks, last_stable = link.ask_all(
             [
                 queries.ask_partitions(self._topics, link.access),
@@ -245,8 +245,8 @@ def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: 
 
 
 FORGET_AFTER_LOOKS: Final = 50
-"""Number of samples after which the older view of a broker is believed again. A broker that missed the
-deletion of a topic does not know the topic's incarnations.
+"""Number of samples without the newest view of a partition after which an older view counts again. Otherwise a broker
+that missed the deletion of a topic, and so counts fewer incarnations, would be ignored for good.
 """
 Age = tuple[int, int]
 """Age of a view: incarnation of the topic, as far as that broker observed it, and leader epoch."""

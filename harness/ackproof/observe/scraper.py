@@ -66,8 +66,8 @@ class Scraper(Watcher):
         """Return the metric in the newest round of scrapes. `node` None: the sum or the maximum over all nodes, as the
         metric defines.
 
-        The result is None without a round in the last `FRESH_S` seconds, or if no such node has the metric. It is None,
-        too, if a node that may have the metric runs or is paused and did not answer.
+        The result is None without a round in the last `FRESH_S` seconds, or if none of these nodes has the metric. It
+        is None, too, if one of them that may have the metric runs or is paused and did not answer.
         """
         t_ns, metrics = self._newest
         if not t_ns or self._timeline.clock.now() - t_ns > FRESH_S * 1e9:
