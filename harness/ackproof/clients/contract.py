@@ -191,7 +191,7 @@ def allowed_settings(kind: Literal["producer", "consumer"], extra: Mapping[str, 
 
 def hide(settings: str) -> int:
     """Write the text of settings with secrets into an unnamed file in memory. Return its descriptor, which a child
-    process can inherit."""
+    process can inherit and the caller must close."""
     descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
     os.write(descriptor, settings.encode())
     return descriptor

@@ -202,8 +202,8 @@ def _pick(group: tuple[int, ...], values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _combine(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], places: int) -> ReadOutcome:
-    """Return one result for the results of the processes of one reader. `groups`: indices of each process's partitions.
-    `places`: number of partitions of the reader."""
+    """Return one result for the results of the processes of one reader, without `records` if one of them has none.
+    `groups`: indices of each process's partitions. `places`: number of partitions of the reader."""
     positions, records = [0] * places, [0] * places
     for part, group in zip(parts, groups, strict=True):
         for index, position in zip(group, part.positions, strict=True):

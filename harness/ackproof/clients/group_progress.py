@@ -217,8 +217,8 @@ class ShareProgress(_Progress):
             self.over_s = now
 
     def end(self) -> tuple[ShareGroupEnd, str]:
-        """Return the group's state at the end of the run, and why its dead-letter topic could not be read ('' if it
-        could, and without such a topic). The state has the number of records in that topic; -1: there is none, or it
+        """Return the group's state at the end of the run, and why its dead-letter topic could not be read: '' if it
+        could, and without such a topic. The state has the number of records in that topic; -1: there is none, or it
         could not be read. Call it after all members have ended."""
         topic, count, problem = self.group.dead_letters, -1, ""
         if topic is not None:

@@ -137,7 +137,7 @@ class Groups(Instances):
 
     def use_protocol(self, group: str, protocol: GroupProtocol) -> None:
         """Set the rebalance protocol of a consumer group's members that start from now on. A protocol other than the
-        experiment's is used with its default assignor."""
+        experiment's is used with its default assignor. Raises KeyError for any other group."""
         spec = self.spec.workload.groups[group]
         same = protocol == spec.protocol
         self._specs[group] = (

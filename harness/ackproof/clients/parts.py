@@ -88,8 +88,9 @@ class RowBuffer:
 
 
 class PartWriter:
-    """Thread that writes buffers as ledger parts. `put` blocks while four buffers wait. `folder`: the client's folder
-    in the ledger. `origins`: topic names; the column `origin` holds indices into it."""
+    """Thread that writes buffers as ledger parts; after its first error it drops them. `put` blocks while four buffers
+    wait. `folder`: the client's folder in the ledger. `origins`: topic names; the column `origin` holds indices into
+    it."""
 
     def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
         self._folder, self._settings, self._origins = folder, settings, origins
