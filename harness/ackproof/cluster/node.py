@@ -134,8 +134,8 @@ class ProcessNode:
                 self._expected_status = status
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if the process ended before SIGKILL was needed.
-        Raises `WaitTimeout` if the process outlives SIGKILL by 10 s."""
+        """Send SIGTERM, and SIGKILL after `timeout_s`. Return True if the process ended before SIGKILL was needed, also
+        if none ran. Raises `WaitTimeout` if the process outlives SIGKILL by 10 s."""
         self.terminate()
         child = self._child
         if child is None:

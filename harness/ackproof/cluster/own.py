@@ -231,7 +231,7 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         return late
 
     def remove_data(self) -> None:
-        """Remove `nodes/*/data`, the file systems below it and the copies that faults made, and nothing else."""
+        """Remove the data folders of all nodes, the images of their file systems, and the copies that faults made."""
         for disk in self._disks.values():
             disk.remove()
 

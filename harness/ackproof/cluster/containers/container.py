@@ -50,8 +50,8 @@ _UNFROZEN: Final = "unable to freeze"
 _ENDED_BY: Final = {
     128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 }
-"""Signal number, negated, by the container's exit status (128 + signal). SIGTERM is not among them: a JVM then exits
-by itself with status 143."""
+"""Exit status of a container (128 + signal) → negated number of the signal that ended it. SIGTERM is not among them: a
+JVM then exits by itself with status 143."""
 
 
 NODE_FOLDER: Final = "/mnt/node"
