@@ -29,8 +29,9 @@ Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 EXIT_CLEAN: Final = 0
 EXIT_RESET: Final = 3
-"""Exit status of a producer that closed cleanly because its library's client could not be used any more: after a fatal
-error, or a transaction that could not be begun or ended. The harness starts another producer for it."""
+"""Exit status of a producer that closed cleanly because its library's client could not be used any more. The cause is a
+fatal error, or a transaction that could not be begun or ended. The harness replaces the producer while the load goes
+on, unless another one has taken over its transactional id."""
 EXIT_ORPHAN: Final = 4
 """Exit status of a client whose harness is gone. The client ended at once and left its journal."""
 

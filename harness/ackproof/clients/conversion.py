@@ -72,7 +72,7 @@ class JournalConverter:
         OSError if a file cannot be written.
 
         A client whose library writes its own ledger is skipped. Return the reasons why files of its journal cannot be
-        read; if there are any, `_END` is not written.
+        read; [] for none. If there are any, `_END` is not written.
         """
         if client_adapter(settings.library).writes_ledger():
             return []

@@ -38,7 +38,7 @@ class FinalReadOrder:
     """Order for the final read: the partitions to read, the awaited ISR sizes, and time limits in seconds.
 
     `reader`: number of the first reader in the ledgers. `isr_sizes`: awaited ISR size by topic. `settle_s`: longest
-    wait for rest. `idle_s`: longest read without progress. `read_s`: longest read.
+    wait for rest. `idle_s`: longest time of a reader process without progress. `read_s`: longest wait for one to end.
 
     Four fields name exceptions. `short`: partition → size of its ISR, which will not grow any more; the read does not
     wait for a full ISR there. `leaderless`: partitions that get no leader any more; the read does not wait for one.

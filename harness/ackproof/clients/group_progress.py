@@ -88,8 +88,9 @@ class GroupProgress(_Progress):
         return self.spec.workload.groups[self.name]
 
     def look(self, runs: bool) -> None:
-        """Ask for the committed offsets, unless the wait for the group is over. `runs`: True if the group still has
-        members. The wait is over once the group has caught up, after its `settle` seconds, or without members."""
+        """Ask for the committed offsets, for at most `ASK_S` seconds, unless the wait for the group is over. `runs`:
+        True if the group still has members. The wait is over once the group has caught up, after its `settle` seconds,
+        or without members."""
         if self.over:
             return
         answer = ask_coordinator(self.cluster, self.name, within_s=ASK_S)

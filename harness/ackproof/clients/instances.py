@@ -139,7 +139,8 @@ class Instance:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the process last wrote to its event file or to its standard error."""
+        """Seconds since the process last wrote to its event file or to its standard error; since its start if it wrote
+        nothing."""
         written = (self.folder / LINES, self.folder / _OUTPUT)
         return time.time() - max(file.stat().st_mtime for file in written if file.exists())
 

@@ -224,7 +224,7 @@ class Workload:
         return f"ackproof-{self.tag.run_id}-{slot}" if self.spec.producers.transaction_size else ""
 
     def fenced(self, client_id: str) -> str:
-        """Return the library's message after this producer was fenced; '' if it was not."""
+        """Return the library's message after this producer was fenced; '' if it was not, or did not report it yet."""
         with self._lock:
             return self._by_id[client_id].fenced
 

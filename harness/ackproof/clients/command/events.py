@@ -292,7 +292,7 @@ class ProgramLines:
 
     @property
     def closed(self) -> bool:
-        """True once the program has printed the event `closed`."""
+        """True once `take` has read the event `closed`."""
         return self._closed
 
     def take(self) -> list[ProgramEvent]:

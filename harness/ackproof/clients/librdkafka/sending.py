@@ -174,7 +174,7 @@ class Sender:
     def _send_batch(self, rows: Matrix, place: TopicPartition, values: list[bytes]) -> list[int]:
         """Send values to one partition. `rows`: their rows in the journal.
 
-        Return the indices of values for which the queue had no room before the producer had to stop.
+        Return the indices of values for which the queue had no room before the producer had to stop; [] for none.
         """
         offered: Sequence[int] = range(len(values))
         stamped: slice | list[int] = slice(None)  # cheaper than a list of all indices
