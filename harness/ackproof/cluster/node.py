@@ -80,8 +80,8 @@ class ProcessNode:
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _child: NodeProcess | None = field(default=None, init=False)
     exit_status: int | None = field(default=None, init=False)
-    """Exit status of the last process (negative: the signal that ended it); None while it runs, and before the
-    first."""
+    """Exit status of the last process (negative: the signal that ended it); None until the watcher has noticed its end,
+    and before the first process."""
     _expected: bool = field(default=False, init=False)
     _expected_status: int | None = field(default=None, init=False)
     """Exit status that counts as an expected end; None for no particular status."""
@@ -196,7 +196,7 @@ class ProcessNode:
 
 
 def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """Send SIGTERM to all nodes. Return the ids of the nodes that still run after `timeout_s` seconds."""
+    """Send SIGTERM to all nodes, and wait. Return the ids of those that still run after `timeout_s` seconds, else []."""
     for node in nodes:
         node.terminate()
     try:

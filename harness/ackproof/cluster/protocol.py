@@ -114,7 +114,7 @@ class LocalNode(Node, Protocol):
         """The node's wall clock; None if the cluster was not made for setting clocks."""
 
     def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of the node's log and of its output, at most `lines` of each."""
+        """Return the last lines of the node's log and of its output, at most `lines` of each; '' if there are none."""
 
     def start(self) -> None:
         """Start a process for the node without waiting until it is ready. In ZooKeeper mode a broker's restart first

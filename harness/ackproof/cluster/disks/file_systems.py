@@ -95,8 +95,8 @@ class FileSystem:
         return os.path.ismount(self.at)
 
     def unmount(self) -> None:
-        """Unmount the file system; wait at most `_UNMOUNT_WITHIN_S` until no process uses it. Does nothing if it is not
-        mounted."""
+        """Thaw the file system, and unmount it; wait at most `_UNMOUNT_WITHIN_S` until no process uses it. Does nothing
+        if it is not mounted."""
         thaw(self.at)
         said = ""
 

@@ -194,8 +194,8 @@ def mounts_below(folder: Path) -> list[Path]:
 
 
 def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
-    """Unmount all file systems below a folder and release their loop devices. Return the unmounted paths, and a text
-    with the reason for each failure."""
+    """Thaw and unmount all file systems below a folder, which releases their loop devices. Return the unmounted paths,
+    and for each failure a text with the path and the reason."""
     done: list[str] = []
     stuck: list[str] = []
     for point in mounts_below(folder):

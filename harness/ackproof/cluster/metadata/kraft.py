@@ -87,7 +87,7 @@ class Kraft:
 
 class _KraftQuorum(MetadataQuorum):
     """The voters of the KRaft quorum. `addresses`: controller listener of each voter. `runs(node)`: True if the node's
-    process runs."""
+    process runs and is not paused."""
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}

@@ -168,7 +168,8 @@ class AttachedCluster(Cluster):
 
     def remove_data(self) -> None:
         """Delete the topics that this run created, and no others; then remove `attached.json` and close the
-        connections. Does nothing if no topic was created. Raises `WaitTimeout` if a topic remains."""
+        connections. Does nothing if no topic was created. Raises `WaitTimeout` if a topic remains; then the file
+        stays."""
         if not self._made:
             return
         remaining = list(self._made)
