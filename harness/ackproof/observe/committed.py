@@ -80,9 +80,9 @@ def partition_of_group(group: str, partitions: int) -> int:
 def ask_coordinator(
     cluster: Cluster, group: str, stop: Event | None = None, within_s: float = _ANSWER_WITHIN_S
 ) -> GroupOffsets:
-    """Return the committed offsets of a group. Ask until its coordinator answers, or for `within_s` seconds.
-    Without an answer, and at once if the topic `__consumer_offsets` does not exist, the result has a
-    `reason`. Raises `Interrupted` when `stop` is set."""
+    """Return the committed offsets of a group, without partitions that have none. Ask until its coordinator answers, or
+    for `within_s` seconds. Without an answer, and at once if the topic `__consumer_offsets` does not exist, the result
+    has a `reason`. Raises `Interrupted` when `stop` is set."""
     answer = GroupOffsets(group=group, reason="no broker was asked")
 
     def look() -> bool:
