@@ -196,7 +196,7 @@ class ProcessNode:
 
 
 def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """Send SIGTERM to all nodes, and wait. Return the ids of those that still run after `timeout_s` seconds, else []."""
+    """Send SIGTERM to all nodes. Return the ids of those that still run after `timeout_s` seconds; [] if none does."""
     for node in nodes:
         node.terminate()
     try:
