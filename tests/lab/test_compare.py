@@ -185,6 +185,12 @@ def test_slower_is_what_is_wholly_beyond(found: ComparisonFile, broken: int, tol
     assert held.told + held.untold == (found.cases[0].quantities[0].unit != "count")
 
 
+@pytest.mark.parametrize(("high", "said"), [(3, "1.3 to 3 times"), (None, "at least 1.3 times")])
+def test_a_violation_names_the_interval_that_decides(high: float | None, said: str) -> None:
+    (text,) = Gate.parse("slower:20%").apply(made(1.3, high)).broken
+    assert f": x: {said} that of the first" in text
+
+
 @pytest.mark.parametrize("text", ["slower", "slower:20", "slower:x%", "faster:20%", "slower:-1%"])
 def test_what_is_no_gate(text: str) -> None:
     with pytest.raises(ValueError, match="expected slower:20%"):

@@ -197,8 +197,9 @@ def cut_walks(bucket: BucketUnit, limits: Limits) -> list[WalkUnit]:
 
 
 def do_walk(unit: WalkUnit) -> WalkResult | Trouble:
-    """Compare each read within one range of read_seq with the reader's previous read in the same assignment and range,
-    and return what was found. An error of a file is returned as `Trouble`."""
+    """Compare the reads of one partition within one range of read_seq: each with the previous one of the same reader
+    and assignment in this range. Return the findings, the gaps, and the first and last read of each assignment, which
+    the caller compares across ranges. An error of a file is returned as `Trouble`."""
     target, name = unit.target, unit.name("walk")
     findings = target.findings(name)
     try:

@@ -7,8 +7,9 @@ class Advice(str):
     """A message as text, which keeps its parts. Exceptions and pydantic pass it on as any text.
 
     `fact`: what is wrong. `hint`: what to do about it; "" for nothing. `suggestion`: the name that the user probably
-    meant; "" for none. `is_shape`: True if the fact names only the expected shape, to which the reader of the file adds
-    the value that the file has. If `fact` is an `Advice`, its parts apply where the caller gives none.
+    meant; "" for none. `is_shape`: True if the fact names only what was expected (`expected a list`). The code that
+    read the value then appends it (`, not the number 5`). If `fact` is an `Advice`, its parts apply where the caller
+    gives none.
     """
 
     fact: str

@@ -110,7 +110,8 @@ class FaultSpec(Spec):
     """Incidents for each broker that is hit, without those that the metadata log records. `NOTHING` for a kind that
     touches no replica."""
     ENDS_NODES: ClassVar[bool] = False
-    """True if the process of each targeted node ends."""
+    """True if a confirmed fault of this kind has surely ended the process of each targeted node by its recovery. Kinds
+    with False may end nodes too, such as `rolling_restart`."""
     GRIP: ClassVar[Grip | None] = None
     """State that the fault causes on each targeted node; None if it causes no state of `Grip`."""
     OVER: ClassVar[frozenset[Grip]] = frozenset(Grip)

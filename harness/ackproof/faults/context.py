@@ -205,7 +205,7 @@ class FaultContext:
     cluster: Cluster
     stop: Flag
     case: Case | None = None
-    """The case; None outside an experiment (the pytest plugin's cluster)."""
+    """The case. In the pytest plugin's cluster: that of a `fault` block; None for its other calls, such as `kill`."""
     clients: Clients | None = None
     """The workload's clients; None if there is no workload."""
     service: Processes | None = None

@@ -1,9 +1,9 @@
 """Driver of a case's faults on a real cluster, each fault on a thread of its own.
 
-If a fault has no effect or no target, or its trigger never fires, the timeline gets the event `fault-failed`, and the
-verdict is INCONCLUSIVE. So it is if a fault does not last, or its healing is not confirmed. For a fault without effect
-that a storm drew, the event is `fault-missed`, and the storm decides whether that matters. The run continues, and every
-fault is healed.
+A fault fails if it has no effect or no target, if its trigger never fires, if it does not last, or if its healing is
+not confirmed. The timeline then gets the event `fault-failed`, and the run lacks evidence: its verdict is INCONCLUSIVE,
+or FAIL if an anomaly is proven all the same. For a fault without effect that a storm drew, the event is `fault-missed`,
+and the storm decides whether that matters. The run continues, and every fault is healed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Reads and checks experiment files, and expands them into cases: the matrix, the seeded schedule.
+"""Reads and checks experiment files, and expands them into cases.
 
-`load` reads a file, or reports everything that is wrong with it. `cases` expands it into cases. `describe` shows what a
-case will do. The modules, in the order in which a file passes through them:
+`load` reads a file, or raises `InvalidExperiment` with everything that is wrong with it. `cases` expands it into cases,
+one for each cell and repeat, with every random choice drawn. `describe` says what a case will do. The main modules, in
+the order in which a file passes through them:
 
 * `source`: YAML → nodes; `builds`: fills in releases and paths; `reader`: nodes → `ExperimentSpec`
 * `axes`, `matrix`: cells
-* `checks`, `check_faults`, `doubts`: problems
+* `checks`, `check_clients`, `check_faults`, `doubts`: problems
 * `expectations`, `repeats`: the cells to which an expectation applies
-* `cases`: `load` and `cases`
+* `cases`: `load` and `cases`; `soaking`: the windows of a soak; `schedule`: `describe`
 """
 
 from __future__ import annotations

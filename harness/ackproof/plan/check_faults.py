@@ -250,8 +250,7 @@ def lacks(spec: ExperimentSpec) -> str | None:
 
 
 def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
-    """Yield what the experiment uses and the model does not have: path in the file, name, reason. For a fault kind on a
-    storm's `menu`, the path is that of the storm, and the name is the kind."""
+    """Yield what the experiment uses and the model does not have: path in the file, name, reason."""
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if why := fault.not_on("model"):
@@ -262,7 +261,7 @@ def _lacking(spec: ExperimentSpec) -> Iterator[tuple[Path, str, str]]:
         if isinstance(fault, Storm):
             for kind in fault.menu or {}:
                 if why := _lack_of_dish(spec, fault, kind):
-                    yield body, kind, why
+                    yield (*body, "menu", kind), kind, why
     if spec.workload.producers.keys is not None:
         why = "its records have none, and its logs are not compacted"
         yield ("workload", "producers", "keys"), "keys", why

@@ -1,4 +1,5 @@
-"""`observed/committed.json`: committed offsets at the end of a run, according to two witnesses.
+"""`observed/committed.json`: committed offsets at the end of a run, of the groups for which live readers committed (not
+of `workload.groups`), according to two witnesses.
 
 One witness is the group coordinator (OffsetFetch), the other each replica's log of `__consumer_offsets`.
 `clients/<reader>/commits.jsonl` (`observed.OffsetCommit`) has the commits that clients requested, and the answers.

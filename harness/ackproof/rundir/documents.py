@@ -1,7 +1,5 @@
-"""The JSON documents of a run and a batch, as pydantic models (docs/contracts.md).
-
-Each file is replaced in one step, so a reader never sees half of one.
-"""
+"""Pydantic models of `case.json`, `observed/final-read.json`, `audit.json` and `verdict.json` (docs/contracts.md).
+Documents of a batch are in `batch`, those of the reference implementation in `model`."""
 
 from __future__ import annotations
 

@@ -128,10 +128,11 @@ class ComparedBatch(Document):
 
 class ComparisonFile(Document):
     """Output of `ackproof compare --json`. `environment`: versions and other facts of the machine that differ, by name,
-    with the value of each batch.
+    with each batch's value; '' if it has none.
 
-    `statistic`, `confidence`: statistic and confidence of every interval. `broken`: violations of `--fail-on`, one
-    sentence each. `told`, `untold`: numbers of comparisons with that limit that are decided, and that stay undecided.
+    `statistic`: what is compared. `confidence`: of each interval alone, and of all wider intervals (`sure_low`,
+    `sure_high`) together. `broken`: violations of the limit `--fail-on`, a sentence each. `told`, `untold`: number of
+    comparisons in which it is decided whether the limit is kept, and number in which it is not.
     """
 
     batches: tuple[ComparedBatch, ...]

@@ -299,7 +299,8 @@ def _layout(size: int) -> np.dtype[np.void]:
 
 _OFFSET, _PRODUCER, _SEQ = map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
 _INTACT, _MIX = map(np.uint64, (0x27D4EB2F165667C5, 0xFF51AFD7ED558CCD))
-"""Odd constants that mix the bits of hashes."""
+"""Factors of `content_hashes`: one for each hashed column, and `_MIX` for the step after their sum. None is even, so
+that a multiplication modulo 2⁶⁴ loses nothing."""
 _HALF: Final = np.uint64(32)
 _BLOCK: Final = 1 << 16
 

@@ -15,7 +15,7 @@ from ackproof.base.errors import BadInput
 from ackproof.quantities.quantity import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import contrast_groups
-from ackproof.repeats.demand import Contrast, Statistic
+from ackproof.repeats.demand import Contrast, Statistic, span_text
 from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.anomalies import TABLE, gravity
 from ackproof.rundir.batch import BatchFile
@@ -242,7 +242,8 @@ class Gate:
             untold += holds is None
             if holds and beyond is not None:
                 where = f"{case}: {quantity.quantity} {quantity.window}".rstrip()
-                broken.append(f"{where}: {batch}: {beyond.interval} times that of the first")
+                ratio = span_text(*_sure_span(beyond), Unit(quantity.unit), Contrast.OVER)
+                broken.append(f"{where}: {batch}: {ratio} times that of the first")
         return found.model_copy(
             update={"fail_on": self.text, "broken": tuple(broken), "untold": untold, "told": told}
         )
@@ -252,13 +253,18 @@ class Gate:
         undecided. `beyond`: ratio of its value in a later batch to that in the first one. The interval `sure_low` to
         `sure_high` of this ratio decides, which is corrected for the number of comparisons. For a rate, the reciprocal
         is compared with the limit."""
-        low = 0.0 if beyond.sure_low is None else beyond.sure_low
-        high = math.inf if beyond.sure_high is None else beyond.sure_high
+        low, high = _sure_span(beyond)
         if Unit(quantity.unit) is Unit.PER_SECOND:
             low, high = (1 / high if high else math.inf), (1 / low if low else math.inf)
         if low > 1 + self.share:
             return True
         return False if high <= 1 + self.share else None
+
+
+def _sure_span(beyond: ComparedDifference) -> tuple[float, float]:
+    """Return `sure_low` and `sure_high` of a ratio as numbers; 0 and infinity where they are unbounded."""
+    low, high = beyond.sure_low, beyond.sure_high
+    return 0.0 if low is None else low, math.inf if high is None else high
 
 
 def _limited_quantities(

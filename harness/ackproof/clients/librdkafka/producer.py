@@ -243,8 +243,9 @@ class ProducerProcess:
         return at
 
     def _serve(self, timeout_s: float, serve: Callable[[float], object] | None = None) -> None:
-        """Serve delivery reports for at most `timeout_s`, by `serve` or the client's `poll`, and write them down. A
-        fatal error, which librdkafka raises here once, is noted and not raised."""
+        """Serve delivery reports for at most `timeout_s`, by `serve` or the client's `poll`, and write the
+        acknowledgements into the journal. A fatal error that the library raises is noted and not raised. Raises any
+        other KafkaException or SystemError."""
         try:
             (serve or self.client.poll)(timeout_s)
         except (KafkaException, SystemError) as error:

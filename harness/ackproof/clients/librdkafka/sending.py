@@ -202,11 +202,12 @@ class Sender:
         return now >= self._until
 
     def _give_up(self, rows: Matrix, rest: list[int]) -> int:
-        """Give up the records `rest` (indices in `rows`), for which the queue had no room before the end. Return the
-        number of `rows`, from the first on, that count as sent or refused.
+        """Mark the records `rest` (indices in `rows`), for which the queue had no room before the producer had to stop.
+        Return the number of rows that stay in the ledger: those up to the last record that the library took or refused,
+        0 if there is none.
 
-        The last of these is the last record that the library took or refused. Records of `rest` before it are marked as
-        failed, because the seqs of a ledger have no gaps. Records of `rest` after it are marked as not sent.
+        Records of `rest` among these rows are marked as failed, because the seqs of a ledger have no gaps. Later ones
+        are marked as not sent.
         """
         taken = set(range(len(rows))) - set(rest)
         count = max(taken, default=-1) + 1

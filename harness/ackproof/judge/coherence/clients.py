@@ -110,8 +110,8 @@ def _client_kills(facts: Facts) -> list[KillClient]:
 
 
 def _ledger(facts: Facts, client: Client) -> Iterator[str]:
-    """Yield a sentence for each contradiction in a client's ledger: rows of another client, of a wrong phase, or
-    outside its lifetime."""
+    """Yield a sentence for each contradiction in the ledger of a producer or reader: parts in the ledger of the other
+    kind; rows of another client, of a wrong phase, or outside its lifetime. Parts that cannot be read are left out."""
     produces = client.kind == "producer"
     mine, other = (facts.run.produced, facts.run.consumed)[:: 1 if produces else -1]
     name = f"client {client.id}"

@@ -9,8 +9,8 @@ from random import Random
 from typing import Final, TypeAlias
 
 EVERY_API: Final = -1
-"""Key of a rule that acts on requests of every API. Among probes, requests by which the harness observes rules, it
-takes only those of `PROBED_API`."""
+"""Value of `Rule.api` for a rule on frames of every API. Of the probes (requests by which the harness observes rules),
+such a rule hits only those of `PROBED_API`."""
 PROBED_API: Final = 18
 """API key of ApiVersions, the only API whose probes a rule for every API takes."""
 PartitionKey: TypeAlias = tuple[str, int]
