@@ -38,11 +38,12 @@ def run(
     """Audit directories that hold `ledger/produced` and `ledger/consumed`. Return one result per directory, in order.
 
     Writes `audit.json`, `findings/` and `series.parquet` into each directory that could be counted. `spark`: a session,
-    classic or Connect, to use and leave running; by default the active session of this thread. Otherwise Spark is
-    started: at a `master`, a `remote` server of Spark Connect, or on all local cores, with `conf` over
-    spark-defaults.conf. `progress` gets messages. `limits` is for tests. Raises `MissingTool` if Spark needs Java and
-    there is none. Errors of a directory, and of a Spark that does not start or dies, are in the results. A directory
-    that cannot be audited loses the results of an older audit, unless Spark is the reason.
+    classic or Connect, to use and leave running; by default the active session of this thread. Without a session Spark
+    is started: at a `master`, at a `remote` server of Spark Connect, or on all local cores. `conf`: Spark settings,
+    which override those of spark-defaults.conf. `progress` is called with messages. `limits` is for tests. Raises
+    `MissingTool` if Spark needs Java and there is none. Errors of a directory, and of a Spark that does not start or
+    dies, are in the results. A directory that cannot be audited loses the results of an older audit, unless Spark is
+    the reason.
     """
     from ackproof.spark import session
 

@@ -27,8 +27,9 @@ OFFSETS_READ_AGAIN: Schema = {"offset": "i8"}
 
 
 Totals: TypeAlias = Counter[str]
-"""Counts of ledger rows, made while they are read: those of `RecordCounts`, `consumed_committed`, `transactional`
-(produced rows of transactions) and `unlisted` (those whose transaction the table does not list)."""
+"""Numbers of ledger rows by name: the fields of `RecordCounts`; `consumed_committed`, rows of the final read at
+read_committed; `transactional`, produced rows in transactions; `unlisted`, those of them whose transaction
+`ledger/transactions` does not list."""
 
 
 class BucketRows:
@@ -52,12 +53,12 @@ class BucketRows:
 class ReadOrder:
     """Reads of a bucket (all rows of one partition), or of a range of its read_seq. Each is compared with the previous
     read of the same reader and assignment. A reader gets a new assignment number whenever its positions are set
-    (rebalance, seek, reset), so that going back there does not count.
+    (rebalance, seek, reset), so a reset to a lower offset is no finding.
 
     `walks`: result of the comparison for each stream of reads (`final`, `live`, …). `totals`: numbers of reads of live
     readers, of the final read and of the final read at read_committed, by their names in `audit.json`. `contents`: sums
-    of the hashes of the records that the final reads returned (`payload_bulk.content_sum`), at read_uncommitted and
-    at read_committed.
+    of the hashes of the records that the final reads returned (`payload_bulk.content_sum`), at read_uncommitted and at
+    read_committed.
     """
 
     walks: Mapping[Stream, ReadWalk]
@@ -66,15 +67,16 @@ class ReadOrder:
 
     @property
     def back(self) -> Rows:
-        """Offsets of the reads of final readers that are not above the offset of the previous read in the same
-        assignment."""
+        """Offsets at which a final reader, at either isolation level, went back: they are not above the offset of its
+        previous read in the same assignment."""
         both = (self.walks[stream].back.select(OFFSETS_READ_AGAIN) for stream in ("final", "committed"))
         return concat_rows(both, OFFSETS_READ_AGAIN)
 
 
 def follow_bucket_reads(place: TopicPartition, rows: BucketRows, findings: FindingsWriter) -> ReadOrder:
-    """Compare each read of a bucket with the previous one of its reader and assignment. Return the order of the reads,
-    and add the findings of class rewound to `findings`. Raises OSError if they cannot be written."""
+    """Compare each read of a bucket with the previous one of its reader and assignment, and return the results. Add a
+    finding of class rewound for each read at which a live reader went back. Raises OSError if the findings cannot be
+    written."""
     reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
     walks = {stream: follow_reads(rows[stream]) for stream in reads}
     add_rewound(place, walks, findings)
@@ -95,8 +97,8 @@ def add_rewound(place: TopicPartition, walks: Mapping[Stream, ReadWalk], finding
 
 
 def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
-    """Return the numbers of produced rows by outcome, and of those that belong to transactions. Call it after
-    `audit_identities`, which counts the rows in transactions in `commits`."""
+    """Return the numbers of produced rows: all, by outcome, in transactions, and in transactions that the table does
+    not list. Call it after `audit_identities`, which counts the last two in `commits`."""
     acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
     return Counter(
         produced=len(produced),
@@ -112,9 +114,10 @@ def count_produced(produced: Rows, commits: CommitAudit) -> Totals:
 class BucketAudit:
     """Results of a bucket that was audited as a whole.
 
-    `contents`: sums of the hashes of the records that the final reads returned (`payload_bulk.content_sum`), at
-    read_uncommitted and at read_committed. `flaws`: offsets at which a final read skipped a record or went back.
-    `handovers`: rows that this bucket alone cannot decide on.
+    `totals`: numbers of its rows. `contents`: sums of the hashes of the records that the final reads returned
+    (`payload_bulk.content_sum`), at read_uncommitted and at read_committed. `flaws`: offsets to which a final reader
+    went back, or that it skipped although another read has a record there; ascending. `handovers`: rows that this
+    bucket alone cannot decide on.
     """
 
     totals: Totals

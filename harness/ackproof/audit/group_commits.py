@@ -1,13 +1,13 @@
 """Commits of a group for one partition, which `group_units` audits: lost, regressed and zombie commits.
 
 A commit is lost if the coordinator accepted it and no log of `__consumer_offsets` has it. It regressed if a lower
-offset was in force afterwards, or was returned by the coordinator, and no reset or concurrent commit explains that. It
-is a zombie's if the coordinator accepted it although its generation or member epoch was over: at its place in the log,
-a newer one had begun or the member had left.
+offset was in force afterwards, or the coordinator returned a lower one, and no reset or concurrent commit explains
+that. It is a zombie's if the coordinator accepted it although its generation or member epoch was over. Before the
+commit's position in the log, a newer generation or epoch had begun, or the member had left.
 
-If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise times order
-the commits. Commits that were in flight together may have any order. A commit without an answer may have reached the
-log at any time after its begin.
+If one replica's log has the whole history, its order shows whether a committed offset went back. Otherwise the times of
+the commits decide; commits that were in flight together may then have any order. A commit without an answer may have
+reached the log at any time after it was sent.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def _find_zombies(
     before it, the log has a newer one, or the member had left. The coordinator should have refused it. `events`:
     membership events of all partitions.
 
-    A commit without a transaction is taken to carry the generation that its member reports after the answer
-    (`generation_after`). If that is lower than the generation before the call, the commit is not judged.
+    A commit in a transaction carries the generation that its member reported before the call. Any other commit is taken
+    to carry the one that its member reports after the answer (`generation_after`). If that is lower than the one before
+    the call, the commit is not judged.
 
     A Java member of a classic group commits with its new generation from its SyncGroup response on. It reports this
     generation only in its next poll (ConsumerCoordinator.onJoinComplete). So a commit without a transaction is no
@@ -136,8 +137,8 @@ def _find_epochs_over(
 ) -> Iterator[tuple[int, str]]:
     """Yield (index in `sent_commits`, reason such as "its member had left") of each commit whose member epoch was over:
     below the member's epoch in the log just before the commit. A commit without an answer, or during which the member
-    id changed, is not judged, nor is one after a static member left. If the run had brokers of Kafka 4.3, commits that
-    these accept are left out (`_may_commit`).
+    id changed, is not judged, nor is one after a static member left. If the run had a broker of Kafka 4.3 or later,
+    commits that such a broker accepts are left out (`_may_commit`).
 
     `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
     """
@@ -169,12 +170,13 @@ def _find_epochs_over(
 def _may_commit(
     place: TopicPartition, name: str, log: GroupLog, number: int, position: int, sent: int
 ) -> bool:
-    """Return True if Kafka 4.3 accepts a commit of member `name` with `sent`, an older epoch than its own: `sent` is
-    not below the epoch in which the member got the partition `place`. `position`: log offset of the commit. `number`:
-    index in `log.members[name]` of the member's last record before `position`.
+    """Return True if Kafka 4.3 or later accepts a commit of member `name` with the epoch `sent`, which is older than
+    the member's own. It does if `sent` is not below the epoch in which the member got the partition `place`.
+    `position`: log offset of the commit. `number`: index in `log.members[name]` of the member's last record before
+    `position`.
 
-    A member may commit for a partition that it has yet to revoke, and its records may lack this partition. So a lost
-    partition counts as the member's own until a record assigns it to another member.
+    A member may commit for a partition that it has yet to revoke, and its newest record may lack this partition. So the
+    partition counts as the member's until a record assigns it to another member.
     """
     epochs = log.members[name]
     last = next((epoch for epoch in epochs[number::-1] if place in epoch.assigned), None)
@@ -210,8 +212,9 @@ class _Observation(NamedTuple):
 
 
 def _find_regressions(of: GroupPartition, rows: Rows, accepted: Rows, log: GroupLog) -> list[Regression]:
-    """Return each time that the committed offset of the partition went back. `rows`: all commits of the partition.
-    `accepted`: those that the coordinator accepted."""
+    """Return each time that the committed offset of the partition went back: by the order of one replica's log if that
+    has the whole history, else by times. `rows`: all commits of the partition. `accepted`: those that the coordinator
+    accepted."""
     sources, place = of.sources, of.place
     resets = [(event.t_ns, event.position) for event in of.events if event.event == MembershipEvent.RESET]
     observed: list[_Observation] = []
@@ -260,7 +263,7 @@ def _find_by_log(
     asked = np.array([answer.begun_ns for answer in observed], np.int64)
     found: list[Regression] = []
     lowest = offset.copy()
-    """By record: the lowest offset that was in force, or that an answer had, before the next record."""
+    """By record: its committed offset, or a lower one that the coordinator returned before the next record."""
     for answer, after in zip(observed, _last_before(done[answered], answered, asked).tolist(), strict=True):
         if after < 0 or answer.offset >= lowest[after]:
             continue

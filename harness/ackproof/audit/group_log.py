@@ -31,7 +31,7 @@ _NO_ROWS: Final = empty_rows(_OFFSETS)
 
 class MemberEpoch(NamedTuple):
     """Member epoch of a member of a KIP-848 group, valid from `position` in the log of `__consumer_offsets` on.
-    `epoch`: -1 if the member had left by then, -2 if it had and is static. `assigned`: partitions that it owns, also
+    `epoch`: -1 if the member left at `position`, -2 if it left and is static. `assigned`: partitions that it owns, also
     those that it is to revoke, each with its assignment epoch (-1 before Kafka 4.3)."""
 
     position: int
@@ -44,10 +44,10 @@ class GroupLog:
     """Records of one consumer group in `__consumer_offsets`.
 
     `offsets`: offset commits and their removals (tombstones) on every replica, by partition. All other fields are from
-    the log of the node `history`, and empty if it is -1 (no log is whole). `generations`: array of (position in the
-    log, generation or group epoch that begins there; -1: it was deleted). `members`: epochs of each member by its id,
-    in the order of the log. `protocols`: array of (position, 1 if the group is a KIP-848 group from there on, 0 if it
-    is a classic group).
+    the log of the node `history`, and empty if it is -1 (no log is whole). `members`: epochs of each member by its id,
+    in the order of the log. `generations`, `protocols`: ascending rows of two numbers, a position in the log and what
+    begins there. In `generations` that is a generation or group epoch (-1: it was deleted); in `protocols` it is 1 for
+    a KIP-848 group, 0 for a classic group.
     """
 
     history: int
@@ -70,8 +70,9 @@ class GroupLog:
 
 
 def read_log(sources: GroupSources, places: PlaceSet) -> GroupLog:
-    """Read the group's offset commits for these partitions, and its generations and members, from `__consumer_offsets`.
-    Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for a null in a column."""
+    """Read the group's records from `__consumer_offsets`: commits and removals for these partitions, and its
+    generations and members. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for a null
+    in a column."""
     offsets: dict[TopicPartition, list[Rows]] = defaultdict(list)
     generations: list[tuple[int, int]] = []
     members: dict[str, dict[int, MemberEpoch]] = defaultdict(dict)

@@ -1,5 +1,5 @@
-"""Finds the files about the consumer groups of a directory, and the classes that they allow to count; plans units of
-work."""
+"""Finds the files about each consumer group of a directory, decides which anomaly classes they suffice to count, and
+plans units of work."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ _OF_LEDGER: Final[Mapping[str, tuple[Anomaly, ...]]] = {
     "commits": (Anomaly.REGRESSED_COMMIT, Anomaly.LOST_COMMIT),
     "membership": (*_UNPROCESSED, Anomaly.TORN_OUTPUT, *_OF_COMMITS[1:]),
 }
-"""Ledger of group members → classes that cannot be counted if one of its parts is missing."""
+"""Ledger of group members → classes that cannot be counted if one of its parts is missing or unreadable."""
 
 
 @dataclass
 class ExaminedGroup:
-    """A consumer group of an audited directory: the files about it, and the anomaly classes that they allow to count.
-    `set_aside`: path → reason, of files that cannot be read. `doubted`: paths of files whose statistics are not
-    trusted. `counted`: classes that can be counted; `reasons`: why others cannot. `broken`: parts of its ledgers that
-    are missing or cannot be read, so the audit is incomplete. `digests`: SHA-256 of each part, by its path in the run
-    directory. `partitions`: number of partitions of its input."""
+    """A consumer group of an audited directory: the files about it (`sources`), and the anomaly classes that they
+    suffice to count. `file`: `observed/groups.json` of the run. `set_aside`: path → reason, of files that cannot be
+    read. `doubted`: paths of files whose statistics are not trusted. `counted`: classes that can be counted; `reasons`:
+    why the other classes cannot. `broken`: parts of its ledgers that are missing or cannot be read, so the audit is
+    incomplete. `digests`: SHA-256 of each part, by its path in the run directory. `partitions`: number of partitions of
+    its input."""
 
     case: CaseDir
     file: GroupsFile
@@ -75,7 +76,8 @@ class ExaminedGroup:
 
     def count(self, counted: Tally) -> GroupCounts:
         """Return the entry of this group in `audit.json`: its findings by class, its other numbers, and why some
-        classes were not counted. `counted`: sums over all units of the directory, which has the numbers by group."""
+        classes were not counted. `counted`: sums over all units of the directory; its field `groups` has those of each
+        group."""
         group = self.sources.plan.group
         numbers = counted.groups.get(group, Counter())
         names = GroupCounts.model_fields.keys() - {"group", "counts", "reasons"}
@@ -152,7 +154,7 @@ class ExaminedGroup:
 
     def _read_file(self, path: Path, schema: pa.Schema) -> tuple[tuple[GroupPart, ...], str]:
         """Return (parts, reason) for a file: one part and ''; no part and the reason if it cannot be read; no part and
-        '' if it is missing. Raises `Rejected` if a column of `schema` is missing."""
+        '' if it is missing. Raises `Rejected` if a column of `schema` is missing or of another type."""
         if not path.exists():
             return (), ""
         try:
@@ -201,9 +203,9 @@ def examine_groups(
     set_aside: Mapping[str, str],
     doubted: Collection[str],
 ) -> list[ExaminedGroup]:
-    """Return the groups of a run by its `groups-plan.json`; none without that file. `set_aside`, `doubted`: as in
-    `ExaminedGroup`. Raises `BadInput` for a document that cannot be read, `Rejected` for a part with a missing or wrong
-    column, OSError if a file disappears."""
+    """Return the groups that a run's `groups-plan.json` lists, with their files examined; none without that file.
+    `set_aside`, `doubted`: as in `ExaminedGroup`. Raises `BadInput` for a document that cannot be read, `Rejected` for
+    a part with a missing or wrong column, OSError if a file disappears."""
     if not case.groups_plan.exists():
         return []
     file = GroupsFile.load(case.groups) if case.groups.exists() else GroupsFile()
@@ -240,11 +242,11 @@ def _find_finals(ledger: Ledger, plan: GroupPlan) -> Iterator[Piece]:
 
 
 def plan_group(group: ExaminedGroup, limits: Limits) -> list[GroupUnit]:
-    """Return the units of work for one group; none if its files allow to count no anomaly class. A group of at most
+    """Return the units of work for one group; none if no anomaly class of it can be counted. A group of at most
     `limits.whole_rows` rows is a single unit.
 
-    A larger group has units of two kinds. Some audit deliveries and commits, each for a set of partitions; others audit
-    the output, each for a range of seqs.
+    A larger group has units of two kinds. Some audit deliveries and commits, each for a set of partitions; the rest
+    audit the output, each for a range of seqs.
     """
     sources = group.sources
     if not sources.counted:

@@ -34,11 +34,15 @@ _WHY: Final = (
 
 
 def audit_deliveries(of: GroupPartition, there: Rows, rows: Rows, commits: Rows) -> Counter[str]:
-    """Find records below the committed offset that members did not process. Find records that they processed with
-    effect more than once, or while two members owned the partition and both processed records. Classes that cannot be
-    counted are left out. Return the numbers `input`, `delivered` and `processed` of `GroupCounts`. `there`: records of
-    the final read, by offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`). `commits`: its
-    commits for this partition. Raises OSError if the findings cannot be written."""
+    """Add findings about the group's processing of one partition. Undelivered or skipped by a reset: a record below the
+    committed offset that no member processed. Redelivered: members processed a record with effect more than once. Two
+    owners: a member processed a record while two members owned the partition and both processed records. Classes that
+    cannot be counted are left out.
+
+    Return the numbers `input`, `delivered` and `processed` of `GroupCounts`. `there`: records of the final read, by
+    offset. `rows`: the group's deliveries of this partition (schema `DELIVERED`). `commits`: its commits for this
+    partition. Raises OSError if the findings cannot be written.
+    """
     effective = rows["state"] == ProcessingState.EFFECTIVE
     processed = effective | (rows["state"] == ProcessingState.UNKNOWN)
     if of.counts(Anomaly.UNDELIVERED):
@@ -113,8 +117,8 @@ def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
     """Return the times in which members owned a partition, by begin. `events`: events of the partition, and events that
     name no partition, by time. An assignment without an accepted commit is left out.
 
-    A commit without a generation belongs to no member: the coordinator accepts it from anybody while the group is
-    empty, and in a transaction.
+    A commit without a generation counts for no member: the coordinator accepts such a commit from anybody while the
+    group is empty, or in a transaction.
     """
     kept = (commits["result"] == CommitResult.ACCEPTED) & (commits["generation"] >= 0)
     accepted = commits.take(kept & (commits["generation_after"] >= 0))

@@ -40,8 +40,8 @@ _TEXTS: Final = frozenset({"group", "topic", "event", "member_id", "why", "recor
 @dataclass(frozen=True)
 class GroupPart:
     """One file about a group: a part of its members' ledgers, of its output, or of the log of `__consumer_offsets`.
-    `groups`: its row groups, with the least and greatest `partition` and `seq` if the footer has them; `topic` is None
-    if the footer does not tell."""
+    `groups`: its row groups, each with the spans of `partition` and `seq`, and the topic, as far as the footer has
+    them."""
 
     path: str
     groups: tuple[RowGroup, ...]
@@ -71,7 +71,8 @@ ALL_PLACES: Final = PlaceSet()
 
 class Event(NamedTuple):
     """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported, `t_ns` ns after the
-    run's start. `member_id`: the coordinator's name of the member. `place`: its partition, -1 if the event names none.
+    run's start. `member_id`: the coordinator's name of the member. `place`: the partition that the event is about; its
+    number is -1 if the event names none.
 
     `position`: in a `position` event the committed offset that the coordinator returned (-1: none); in a `reset` event
     the new position. `from_offset`: in a `reset` event the old position. Both are -1 in other events.
@@ -95,6 +96,7 @@ class GroupSources:
     `number`: position among the groups of the run, which is in file names. `counted`: classes that can be counted.
     `committed`: committed offsets after the load; None if the coordinator did not answer. `history`: node whose log of
     `__consumer_offsets` is a whole history; -1 for none. `finals`: row groups of the final read of the group's input.
+    The other fields are files: parts of its members' ledgers, the log of `__consumer_offsets` (`log`), and its output.
     """
 
     target: AuditTarget

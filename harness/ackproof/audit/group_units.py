@@ -30,9 +30,10 @@ _NOWHERE = TopicPartition("", -1)
 
 @dataclass(frozen=True)
 class GroupUnit:
-    """A part of the audit of one group. `places`: partitions whose deliveries and commits it audits; `seqs`: least and
-    greatest seq of the output records that it audits; None: none of these. `number`: position among the units of the
-    group, which is in the name of its findings file. `rows`: approximate number of rows to read."""
+    """A part of the audit of one group. `places`: partitions whose deliveries and commits it audits; None: no
+    deliveries and commits. `seqs`: least and greatest seq of the output records that it audits; None: no output.
+    `number`: position among the units of the group, which is in the name of its findings file. `rows`: approximate
+    number of rows to read."""
 
     sources: GroupSources
     number: int
@@ -46,7 +47,8 @@ class GroupUnit:
 
 
 def do_group(unit: GroupUnit) -> Tally | Trouble:
-    """Audit a part of a group, and return its counts. An error of a file is returned as `Trouble`, not raised."""
+    """Audit a part of a group, write its findings, and return its counts. An error of a file is returned as `Trouble`,
+    not raised."""
     sources, group = unit.sources, unit.sources.plan.group
     findings = unit.target.group_findings(f"group-{sources.number}-{unit.number}", group)
     numbers: Counter[str] = Counter()

@@ -2,9 +2,9 @@
 single final row: phantom, misrouted and corrupted.
 
 An identity is (producer, seq); a bucket is all rows of one partition. A large bucket is cut by seq, so that each range
-knows all of its identities; only `reordered` needs other ranges (`find_crossings`). A bucket passes on the identities
-that it produced, each with a flag (present in its final rows). It also passes on the final rows of identities that it
-did not produce. `ackproof.audit.shares` joins these.
+has all rows of its identities; only `reordered` needs other ranges (`find_crossings`). A bucket sends the identities
+that it produced, each with a flag: True if the final read found it there intact. It also sends the final rows of
+identities that it did not produce. `ackproof.audit.shares` joins these.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 OFFSETS: Schema = {"offset": "i8"}
 SPANS: Schema = {"producer": "i4", "lowest": "i8", "lowest_acked": "i8", "highest": "i8"}
-"""By producer, over its present records: the least of their lowest offsets, the same over acked records only,
-and the greatest of their lowest offsets.
-"""
+"""One row per producer with a record that the final read found intact. Each of its records counts at the lowest offset
+of its copies. `lowest`, `highest`: least and greatest of these offsets; `lowest_acked`: the least over acked records,
+the greatest int64 without any."""
 
 _FAR = int(np.iinfo(np.int64).max)
 
@@ -74,9 +74,9 @@ class IdentityPass:
     """Results of `audit_identities`, most of them for `audit_offsets`.
 
     `copies`: distinct final rows (`distinct_copies`). `lost`: lost records that were acked with an offset. `skipped`:
-    offsets of existing records that a live reader skipped; one offset may occur several times. `spans`: lowest and
-    highest offsets by producer, for `find_crossings`. `removed`: records that Kafka may have removed on purpose.
-    `handovers`: rows that this bucket alone cannot decide on.
+    offsets of produced records that the final read has and a live reader skipped; one offset may occur several times.
+    `spans`: lowest and highest offsets by producer (`SPANS`), for `find_crossings`. `removed`: records that Kafka may
+    have removed on purpose. `handovers`: rows that this bucket alone cannot decide on.
     """
 
     copies: Rows
@@ -134,7 +134,7 @@ def audit_identities(
     `commits` compares reads with the outcomes of transactions. `keys`: producer → keys of its records; a producer whose
     records have none is missing. `removal`: settings and requests that may have removed records. `order`: writer of the
     findings of class reordered, by default `findings`. `stamps`: timestamps that the records may have; None: any.
-    Raises `Rejected` if an identity was produced twice or its transaction is not usable, `UnreadablePart` for an
+    Raises `Rejected` if an identity was produced twice or the transaction table is invalid, `UnreadablePart` for an
     unreadable file, OSError if findings cannot be written.
     """
     match, add = _ProducedMatch(rows, reads), partial(findings.add, place)
@@ -319,7 +319,7 @@ def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
 
 
 def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
-    """Return for each row the lowest of the offsets of the later rows in its group and the group's element of `last`. A
+    """Return for each row the lowest offset among the later rows of its group and the group's element of `last`. A
     record whose own offset is higher is reordered.
 
     `offset`: one row per record, group after group. `starts`: first row of each group. `last`: one offset per group,

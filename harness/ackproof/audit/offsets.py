@@ -42,8 +42,8 @@ class ReadWalk:
 
 
 def follow_reads(reads: Rows) -> ReadWalk:
-    """Compare each read with the previous read of the same reader and assignment, in the order of reading. Return the
-    gaps, the reads that went back, and the ends of each walk."""
+    """Compare each read with the previous read of the same reader and assignment, in the order of read_seq. Return the
+    gaps, the reads that went back, and the first and last read of each assignment."""
     ordered = reads.sorted_by(*_KEYS)
     starts = group_starts([ordered["reader"], ordered["assignment"]])
     ends = distinct_values(np.concatenate([starts, np.append(starts, len(ordered))[1:] - 1]))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 Unfinished = Literal["rows", "series"]
-"""Kinds of temporary files: rows put aside by bucket, and the series of each unit."""
+"""Kinds of temporary files: `rows`, which a task writes for another task, and `series`, the series of each unit."""
 _WORK, _PART, _SERIES = ".audit-", "part-", "series-"
 
 
@@ -73,7 +73,7 @@ class Outputs:
         """Remove files of audits that were killed on this machine and of earlier rounds of this audit, and create its
         folders. Raises OSError if that fails.
 
-        Published files stay. Tasks never create a folder, so that a deleted directory stays deleted.
+        Published files stay. Tasks create no folder but `findings/`, so that a deleted run directory stays deleted.
         """
         self.leave()
         for left in left_behind(self.case.path, f"{_WORK}{here()}-"):
@@ -93,7 +93,7 @@ class Outputs:
 
     def leave(self, published: Collection[str] = ()) -> None:
         """Remove the files of this audit, except those with a name in `published`, and its folder for temporary files.
-        Raises OSError if one cannot be removed."""
+        Also remove `findings/` if it is then empty. Raises OSError if a file cannot be removed."""
         remove_tree(self.work)
         for path in (*self.case.findings.glob(f"{_PART}{self.audit}-*"), self.series):
             if path.name not in published:

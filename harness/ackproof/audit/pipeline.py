@@ -8,7 +8,7 @@ them:
 3. Count each bucket as one unit. A *hot* bucket, one with too many rows for a task, is cut in three ways, because no
    cut suits all classes: walk units follow its readers (order), slice units then count ranges of identities (producer
    and seq), place units count ranges of offsets. `audit.slices` draws it.
-4. Compare the order of records again where slices overlap (order units).
+4. Compare the order of records again where slices overlap (order units). Audit the consumer groups of large runs.
 5. Publish the counts of each directory, or set broken files aside and repeat the round.
 
 A directory with a file that cannot be decoded is audited again without this file, and one with wrong
@@ -92,8 +92,8 @@ class _DirectoryJob:
     """True if the results of an older audit must be removed: readers could take them for results of this audit."""
 
     def fail(self, code: int, reason: str, *, withdraws: bool = True) -> None:
-        """End the job without counts, for `reason`. `code`: exit code of the audit. `withdraws`: the results of an
-        older audit are to be removed."""
+        """End the job without counts, for `reason`. `code`: exit code of the audit. `withdraws`: True if the results of
+        an older audit are to be removed; none are removed if the directory did not exist at the start."""
         self.result = AuditResult(self.directory, None, code, (reason,))
         self.withdraws = withdraws and self.existed
 

@@ -42,8 +42,7 @@ AnyUnit = TypeVar("AnyUnit", bound=WorkUnit)
 
 @dataclass(frozen=True)
 class Plan:
-    """Units of one directory: the directory as one unit (`whole`); or `splits` first, and then one unit per bucket.
-    `direct`: row groups of each bucket that need no split."""
+    """Units of one directory: the directory as one unit (`whole`); or `splits` first, and then one unit per bucket."""
 
     whole: DirectoryUnit | None
     """The directory as one unit; None for a large directory."""
@@ -224,8 +223,8 @@ class RowSource:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Rows of a bucket whose key is in the range `low` … `last`, both included: the input of one unit. `sources` may
-    hold such rows. Rows of streams without a key in `axis` are left out."""
+    """Rows of a bucket whose key is in the range `low` … `last`, both included: the input of one unit. `sources`: those
+    that may hold rows of the range. Rows of streams without a key in `axis` are left out."""
 
     sources: tuple[RowSource, ...]
     axis: CutAxis

@@ -83,7 +83,7 @@ class RemovedRecords:
 
     @property
     def explained(self) -> Bools:
-        """True for each produced row whose absence a removal explains."""
+        """Mask: True for each produced row whose absence a removal explains."""
         return self.deleted | self.expired | self.compacted
 
     @property
@@ -202,8 +202,8 @@ _NONE, _FAR = -1, int(np.iinfo(np.int64).max)
 class SupersededRecords:
     """Records of one partition that compaction may have removed: a later record of the same key supersedes them.
 
-    `produced`, `copies`: the produced rows and distinct final rows that can supersede others. Without `keys` nothing is
-    superseded.
+    `produced`, `copies`: the produced rows and distinct final rows that can supersede an earlier record of their key.
+    Without `keys` nothing is superseded.
     """
 
     def __init__(self, keys: Mapping[int, Keys], produced: Rows, copies: Rows) -> None:

@@ -52,10 +52,10 @@ class AuditResult:
 
 
 def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
-    """Return the content of `audit.json`: all counts, even 0, of every class that this version counts.
+    """Return the content of `audit.json`: all counts, even 0, of every class that this version counts. Liveness classes
+    are in it only if the run was observed, classes of groups only if it had groups.
 
-    `reasons`: why it is incomplete. `digests`: SHA-256 of each counted part, by path. Liveness classes are in
-    it only if the run was observed, classes of groups only if it had groups.
+    `reasons`: why the audit is incomplete; empty if it is complete. `digests`: SHA-256 of each counted part, by path.
     """
     totals = counted.totals
     return AuditFile(
@@ -148,10 +148,8 @@ def read_deleted_windows(case: CaseDir) -> tuple[WindowFile, ...]:
 
 
 def find_unexplained_deletions(found: Sequence[WindowFile], ledger: Ledger) -> list[str]:
-    """Return one reason for each folder of a client whose `_DELETED` marker lists parts although no window was deleted.
-
-    `found`: result of `read_deleted_windows`. These ledger parts are missing and were never audited.
-    """
+    """Return one reason for each folder of a client whose `_DELETED` marker lists parts although no window was deleted:
+    these parts were never audited. `found`: result of `read_deleted_windows`."""
     return [
         f"ledger/{kind}/{client_folder(client)}: {DELETED} lists parts, and no window of a soak was deleted"
         for (kind, client), parts in ledger.deleted.items()

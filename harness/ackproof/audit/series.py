@@ -1,4 +1,5 @@
-"""`series.parquet`: counts and latencies per partition and 100 ms. A bucket is cut at borders of these bins.
+"""`series.parquet`: counts and latencies per partition and 100 ms. A bucket that is cut by time is cut between two of
+these bins.
 
 Percentiles are interpolated between the two nearest latencies.
 """
@@ -18,9 +19,8 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
 _LATENCY_BITS = 40
-"""Bits for the latency in an integer that has the number of its bin above them: sorted, these integers are in order of
-bin and latency. If a latency has more bits (2^40 ns are 18 minutes), or there are too many bins, two columns are sorted
-instead."""
+"""Low bits of a sort key that hold the latency in ns; the bits above hold the number of the bin. If a latency has more
+bits (2^40 ns are 18 minutes), or there are too many bins, two columns are sorted instead."""
 
 _IN_RUNS: Final = "stable"
 """numpy's merge sort. Each producer's times already ascend, so it takes a third of the time of a quicksort or less."""

@@ -4,8 +4,8 @@ produced twice, and transactions.
 Each bucket sends the identities that it produced, with a flag (the final read found it there, intact). It also sends
 the final rows of identities that it did not produce. Both are cut by a hash of (producer, block of seqs) into shares,
 which go through Spark's shuffle at a few bits an identity; a share has everything about its identities. A transaction
-spans buckets. Each bucket sends the numbers of its records that are there, and of its acknowledged records that are
-missing. These go by a hash of (producer, block of transactions).
+spans buckets. Of each transaction a bucket sends two numbers: records that the final read at read_committed has, and
+acknowledged records that it lacks. These go by a hash of (producer, block of transactions).
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ TRANSACTION_PARTS: Schema = {
     "seq": "i8",
     "offset": "i8",
 }
-"""Totals of one transaction in one bucket. `there`: number of its records in the final read at
-read_committed. `missing`: number of its acked records that this read lacks, without those that were removed on
-purpose. `seq`, `offset`: the first missing record of the lowest `rank`: 0 if it is not lost, 1 if it is; 2 if none is
-missing.
-"""
+"""Totals of one transaction in one bucket. `there`: number of its records in the final read at read_committed.
+`missing`: number of its acked records that this read lacks, without those that were removed on purpose. `rank`: 0 if
+the final read at read_uncommitted has one of the missing records intact, 1 if it has none of them, 2 if no record is
+missing. `seq`, `offset`: of the first missing record of this rank."""
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 _BLOCK_BITS = 16
 _BLOCK = 1 << _BLOCK_BITS
 _DENSE_FROM = 1024
-"""A block with this many identities is sent as a bitmap (8 KiB), a smaller one as numbers (8 B each)."""
+"""A block with this many identities is sent as bitmaps (8 KiB each), a smaller one as rows."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class _Block:
     """Identities (producer, seq) of one producer with seq >> 16 == `number`, as two packed bitmaps over the low 16 bits
     of seq.
 
-    `produced`: sent by this producer. `present`: the final read found it intact.
+    `produced`: the bucket has a produced row of it. `present`: the final read found it in the bucket, intact.
     """
 
     producer: int
@@ -147,7 +146,8 @@ class IdentityRegister:
     `resolve_share` looks up final rows in it, to tell phantom from misrouted ones."""
 
     def __init__(self, given: Sequence[Share]) -> None:
-        """Join the identities of all contributions. Raises `Rejected` if an identity was produced twice."""
+        """Join the identities in `given`, the contributions of all buckets to the share. Raises `Rejected` if an
+        identity was produced twice."""
         self._produced: dict[tuple[int, int], Array] = {}
         self._present: dict[tuple[int, int], Array] = {}
         for share in given:
@@ -346,10 +346,7 @@ class CommitAudit:
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
     """Add up `there` and `missing` over the rows of each transaction (`TRANSACTION_PARTS`). Return one row per
     transaction, and the index in `rows` of the row from which its other columns come: the lowest rank, then the lowest
-    seq.
-
-    A rank is 0 for a missing record that is not lost, 1 for a lost one, 2 if none is missing.
-    """
+    seq."""
     order = sort_order([rows["producer"], rows["txn"], rows["rank"], rows["seq"]])
     if order is None:
         order = np.arange(len(rows), dtype=np.int64)

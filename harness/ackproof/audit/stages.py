@@ -57,9 +57,8 @@ _RESULT = -1
 Message: TypeAlias = Tally | Trouble | Share | SplitResult | WalkResult | SliceResult | PlaceInput
 Counting: TypeAlias = DirectoryUnit | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
-"""Answer of a task under a key: the number of the directory, and that of the share. A negative share number
-marks a result. Numbers above the shares are ranges of offsets.
-"""
+"""Answer of a task, with its key in the shuffle: number of the directory, and number of the share. A negative share
+number marks a result. Numbers from `AuditTarget.shares` on are ranges of offsets."""
 Group = Sequence[AnyUnit]
 
 
@@ -78,10 +77,11 @@ def start_workers(edge: Edge, rows: int, limits: Limits) -> Edge:
 
 
 def split_row_groups(edges: Callable[[], Edge], units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
-    """Split row groups that hold several partitions. Return a `SplitResult` or a `Trouble` for each unit.
+    """Split row groups that hold several partitions. Return a `SplitResult` or a `Trouble` for each unit. Raises
+    `AuditFailed` if Spark dies.
 
-    `edges` starts Spark when it is first called. A single task runs in this process, because Spark may still
-    be starting.
+    `edges` starts Spark when it is first called. A single task runs in this process, because Spark may still be
+    starting.
     """
     if len(group_tasks(units, limits, 0)) <= 1:
         return [do_split(unit) for unit in units]

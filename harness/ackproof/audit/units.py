@@ -1,8 +1,8 @@
 """Units of work of Spark's tasks, and their answers. No Spark here.
 
-A small directory is one unit (`DirectoryUnit`). Of a large one each bucket is a unit (`BucketUnit`), which
-reads the row groups of its partition only. Row groups of several partitions are first taken apart
-(`SplitUnit`), once, into files of the audited directory.
+A small directory is one unit (`DirectoryUnit`). In a large directory each bucket is a unit (`BucketUnit`), which reads
+the row groups of its partition only. Row groups of several partitions are first taken apart (`SplitUnit`), once, into
+files of the audited directory.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ class Tally:
 
     `counts`: findings by class, and acked attempts whose records a soak deleted (`outputs.SPARED`). `flaws`: number of
     offsets that the final read skipped or went back to; `flaw_places`: partition and offset of the first of them.
-    `contents`: content sums of the final reads at read_uncommitted and at read_committed.
+    `contents`: content sums of the final reads at read_uncommitted and at read_committed. `series`: names of temporary
+    files with the series of units.
     """
 
     number: int
