@@ -5,6 +5,6 @@ measures it, says when it is unknown, and gives its bounds. Does not belong here
 (experiment), what an unmet expectation means (judge), counting anomalies (audit).
 
 A quantity that is not known exactly is a `Value` between two numbers. It has no upper bound if the end of the run cut
-it; its bounds are two samples if only samples, ten a second, saw it. Arrow and numpy are loaded where rows are read,
-not where a file is checked.
+it. If only samples (ten a second) show an event, the samples before and after it are the bounds. Arrow and numpy are
+loaded when rows are read, not when an experiment file is checked.
 """

@@ -20,9 +20,9 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
     """Return the value of a quantity in a window of a run. For a state (a number that a partition has at every moment,
     such as `isr`) this is the range of its observed numbers; a state of one partition requires `ask.place`.
 
-    The value is unknown, with a reason, if files cannot be read, or if there is no evidence. Deleted ledgers make it
-    unknown, except for states and counts of the audit. It is also unknown if the run had no such window, for example
-    because the fault of the window was not confirmed.
+    The value is unknown, with a reason, if files cannot be read, or if there is no evidence. It is also unknown if the
+    run had no such window, for example because the fault of the window was not confirmed. If a soak deleted ledgers,
+    all values but those of states and of the audit's counts are unknown.
     """
     import pyarrow as pa
 

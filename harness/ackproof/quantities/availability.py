@@ -63,8 +63,8 @@ def _longest(evidence: Evidence, ask: Ask, window: Window) -> Value:
 
 def _added(evidence: Evidence, ask: Ask, window: Window, *, lengths: bool) -> Value:
     """Return the number of gaps of the operation that overlap the window and are longer than `ask.above_s` seconds.
-    With `lengths`, return the total of their lengths in seconds instead. Gaps that may be longer raise the upper bound
-    alone."""
+    With `lengths`, return the total of their lengths in seconds instead. A gap that may be longer, but is not known to
+    be, raises only the upper bound."""
     assert ask.above_s is not None
     values = [Value.exactly(0)]
     for gap, why in _gaps(evidence, ask, window):
@@ -238,8 +238,8 @@ Found: TypeAlias = Mapping[str, Watched]
 
 
 def _require_gaps(found: Found, nothing: str, where: str, place: TopicPartition | None) -> Found:
-    """Return `found`. Raise `Unknown` if it is empty, with the reason "nothing was sent", or with a `place` and its
-    preposition `where`: "nothing was sent to orders/0"."""
+    """Return `found`. If it is empty, raise `Unknown` with the reason `nothing`, such as "nothing was sent". With a
+    `place`, the reason ends with the preposition `where` and the partition: "nothing was sent to orders/0"."""
     if found:
         return found
     raise Unknown(f"{nothing} {where} {place}" if place is not None else nothing)
@@ -291,8 +291,8 @@ def _between(one: PartitionOperations) -> list[Gap]:
 
 
 def _unanswered(evidence: Evidence, one: PartitionOperations) -> list[Gap]:
-    """Return the gap after the last acknowledgement if a record that was never acknowledged was sent after it, or its
-    outcome reported after it; else nothing. Without any acknowledgement, the gap begins with the first such record."""
+    """Return the gap after the last acknowledgement if an attempt that was never acknowledged was sent or reported
+    after that; else nothing. Without any acknowledgement, the gap begins when the first attempt was sent."""
     last = one.done.last
     if last is not None and one.waiting_ns <= last:
         return []
@@ -304,10 +304,10 @@ def _not_handed(
     evidence: Evidence, place: TopicPartition, sent: PartitionOperations, handed: PartitionOperations
 ) -> list[Gap]:
     """Return the gap after the last read or, if nothing was read, after the first acknowledgement. Return nothing if
-    live readers got every record, or nothing was acknowledged. There is a gap if their highest offset is below the
-    highest acknowledged offset. If acknowledgements carry no offset, the highest sampled high watermark − 1 counts;
-    without samples of it the gap has no known length (0 to infinite). Offsets that a truncation removed do not count.
-    """
+    live readers got every record, or nothing was acknowledged. There is a gap if the highest offset that they read is
+    below the highest acknowledged offset. If acknowledgements carry no offset, the highest sampled high watermark − 1
+    counts; without samples of it the gap has no known length (0 to infinite). Offsets that a truncation removed do not
+    count."""
     if sent.done.last is None:
         return []
     marks = [one.high_watermark for one in evidence.samples_of.get(place, ()) if one.high_watermark >= 0]
@@ -358,9 +358,9 @@ def _undescribed(evidence: Evidence, place: TopicPartition | None) -> Found:
     """Return the gaps between rounds in which some broker answered a Metadata request: one entry, for the cluster. With
     a `place`, an answer counts only if it names a leader of this partition.
 
-    The time from the beginning of the load to the first such round is a gap, too. So is that from the last one to the
-    end of the load. The least length of a gap is the time from its first to its last failed round, 0 without any.
-    Raises `Unknown` without rounds.
+    The times from the beginning of the load to the first such round, and from the last one to the end of the load, are
+    gaps, too. The least length of a gap is the time from its first to its last failed round, 0 without any. Raises
+    `Unknown` without rounds.
     """
     rounds, found, failed = rounds_of(evidence), list[Gap](), list[BrokerRound]()
     before = min(evidence.load_begins, rounds[0].t_ns)

@@ -120,8 +120,9 @@ class Evidence:
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
-        """Samples of each partition, in order. For a topic that was deleted and created again, only those since then. A
-        planned partition without samples has an empty list. Raises OSError, and `BadInput` for a broken file."""
+        """Samples of each partition, in order of time. Samples of a topic that was deleted and created again count only
+        since then. A planned partition without samples has an empty list. Raises OSError if the samples cannot be read,
+        `BadInput` for a broken metadata log."""
         found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
         for sample in self.samples:
             mine = found[TopicPartition(sample.topic, sample.partition)]
@@ -137,8 +138,8 @@ class Evidence:
 
     @cached_property
     def metadata_log(self) -> MetadataLog:
-        """The metadata log of the run, by partition, with the first reason why it is incomplete. Raises
-        `BadInput` for a broken file."""
+        """States of each partition in the metadata log of the run, and the first reason why the log is incomplete.
+        Raises `BadInput` for a broken file."""
         return MetadataLog.from_records(
             self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper
         )
@@ -197,8 +198,8 @@ class Evidence:
 
     @cached_property
     def rounds(self) -> Sequence[BrokerRound]:
-        """Rounds of requests to each broker; empty if the run sent none. Raises `BadInput` or OSError if they
-        cannot be read."""
+        """Rounds of requests to each running broker, and in ZooKeeper mode to the znodes; empty if the run sent none.
+        Raises `BadInput` or OSError if they cannot be read."""
         return list(read_lines(self.run.brokers, BrokerRound))
 
     @cached_property
@@ -272,9 +273,8 @@ class Evidence:
         """Return the time spans (begin, end) of a window in ns since the run began, ascending; (-inf, inf) for the
         whole run.
 
-        Raises `Unknown` if the window never came. This is so for a window of a fault that was not confirmed. It is so
-        for `during` a fault that was confirmed only once it or the load had ended. It is also so for `during faults` if
-        no fault was active, and for `outside faults` if one always was.
+        Raises `Unknown` in these cases: the fault of the window was not confirmed; with `during`, it was confirmed only
+        once it or the load had ended; with `during faults`, no fault was active; with `outside faults`, one always was.
         """
         if window == WHOLE:
             return ALWAYS

@@ -46,8 +46,8 @@ def _ends(evidence: Evidence, ask: Ask) -> list[GroupEnd]:
 
 def _first_processed(evidence: Evidence, ask: Ask) -> pa.Table:
     """Return a table (producer, seq, processed_ns_min): the first time in ns at which the group processed each record
-    with an effect. Processing in a transaction that was aborted or is unknown has none. Raises `Unknown` without a
-    ledger."""
+    with an effect. Processing in a transaction that was aborted, or whose outcome is unknown, has none. Raises
+    `Unknown` without a ledger."""
     import pyarrow.compute as pc
 
     from ackproof.rundir.groups import ProcessingState

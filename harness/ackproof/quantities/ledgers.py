@@ -1,9 +1,8 @@
-"""Reads the ledgers in batches of rows: memory grows with the time of a run and with its transactions, not with
-its records.
+"""Reads the ledgers in batches of rows: memory grows with the time of a run and with its transactions, not with its
+records.
 
-Of event times, the first and the last of each 10 ms are kept. So two successive events that are further apart are known
-to the nanosecond. Latencies are kept in buckets, each 1/2048 of its power of two wide, so a quantile is known to 0.05
-%.
+Of the event times in each 10 ms only the first and the last are kept, so a gap longer than 10 ms is known to the
+nanosecond. Latencies are kept in buckets, each 1/2048 of its power of two wide, so a quantile is known to 0.05 %.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Bools = npt.NDArray[np.bool_]
 BIN_NS: Final = 10_000_000
 _ROWS: Final = 1 << 18
 _LOOSE: Final = 1 << 16
-"""Number of gathered bins at which bins of equal time are merged."""
+"""`Stamps` merges its pieces once they have more bins than this."""
 _MANTISSA: Final = 11
 _LIVE: Final = (int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED))
 _NEVER: Final = np.iinfo(np.int64).max
@@ -121,10 +120,10 @@ class FirstOutcomes:
 class Tally:
     """Outcomes and latencies of the produce attempts of one partition within some time spans.
 
-    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number by error code (0: no error).
-    `latencies`: number of latencies in each bucket of a logarithmic histogram, by its number (`_bucket`). `longest_ns`:
-    greatest latency; -1: there is none. `at_work`: True if a record was sent or reported within the spans, so that a
-    failure would have shown.
+    `outcomes`: number of attempts by the ledger's outcome code. `errors`: number of attempts by error code (0: no
+    error). `latencies`: number of latencies by bucket of a logarithmic histogram (`_bucket`). `longest_ns`: greatest
+    latency; -1: there is none. `at_work`: True if a record was sent or reported within the spans, so that a failure
+    would have shown.
     """
 
     outcomes: Counter[int] = field(default_factory=Counter)
@@ -311,8 +310,8 @@ def _by_place(folder: Path, columns: Sequence[str]) -> Iterator[tuple[TopicParti
 def _by_library(
     folder: Path, columns: Sequence[str]
 ) -> Iterator[tuple[tuple[TopicPartition, dict[str, Ints]], str]]:
-    """Yield what `_by_place` does, each with the name of the client library of these rows; '' if their part has
-    none."""
+    """Yield ((partition, columns by name), client library) for batches of rows of a ledger. The library is the one that
+    the rows' part names; '' if it names none."""
     for path in parts(folder):
         with storage.open_parquet(path) as file:
             library = ClientLibrary.read(file.metadata)

@@ -15,9 +15,9 @@ from ackproof.rundir.partition import TopicPartition
 class MetadataLog:
     """Records of a run's metadata log, and the states of each partition in order.
 
-    `states`: one list per incarnation of the topic; its first state is the creation of the partition. Where the ELR was
-    cleared after a state and before the next one, the former has an empty `elr`. `hole`: what is missing in the log, in
-    words; '' if nothing is missing.
+    `states`: one list per incarnation of the topic; its first state is the creation of the partition. A state after
+    which the ELR was cleared, before the next state, has an empty `elr`. `hole`: what is missing in the log, in words;
+    '' if nothing is missing.
     """
 
     records: Sequence[MetadataRecord]
@@ -47,11 +47,11 @@ class MetadataLog:
         return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
 
     def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
-        """Yield (record, was_eligible) for each record that names a leader in a new leader epoch, without
-        creations of the partition.
+        """Yield (record, was_eligible) for each record that names a leader in a new leader epoch, without creations of
+        the partition. Raises KeyError for a partition that `states` lacks.
 
-        `was_eligible`: True if that leader was in the ISR or the ELR (KIP-966) before; False for an unclean
-        election; None if a hole in the log hides it.
+        `was_eligible`: True if that leader was in the ISR or the ELR (KIP-966) before; False for an unclean election;
+        None if a hole in the log hides it.
         """
         for life in self.states[place]:
             for before, record in pairwise(life):
@@ -80,7 +80,7 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 
 
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
-    """Yield a sentence for each place of the metadata log where offsets are missing or go back.
+    """Yield a sentence for each point of the metadata log at which offsets are missing or go back.
 
     `gapless`: True for KRaft, which writes every offset once; in ZooKeeper mode, other znodes are missing here, and one
     zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Without it, offsets may

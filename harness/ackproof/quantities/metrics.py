@@ -49,8 +49,7 @@ def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
 
     The metric began to meet it between that round and the round before, or in a hole (time without usable scrapes)
     before that round. If no round meets it, there is no upper bound. Raises `Unknown` if the fault was not confirmed,
-    or if no round came before it. For metrics that are no counters, raises it also if they met the comparison before
-    the fault.
+    if no round came before it, or if a metric that is no counter met the comparison before it.
     """
     (life, _confirmed), found = evidence.confirmed_fault(ask.fault), _scraped(metric, evidence, ask)
     assert ask.shows is not None

@@ -296,7 +296,7 @@ class Answer:
     """Result of comparing an expectation with a run. `holds`: None if unknown; `why` then says what is missing.
 
     `seen`: the measured value or observation, as text. `broken`: True if an upper bound was exceeded or a state was
-    wrong; False if the expectation was only not demonstrated. `value`: the measured number; None for a state.
+    wrong; False if the expectation holds, or was only not demonstrated. `value`: the measured number; None for a state.
     """
 
     seen: str
@@ -314,15 +314,15 @@ def longest(values: list[Value]) -> Value:
 
 
 def shortest(values: list[Value]) -> Value:
-    """Return the smallest of these values (at least one); it is marked `never` only if all of them are."""
+    """Return the smallest of these values (at least one); it is marked `never` only if all of them are. Upper bound and
+    `why` are those of the value with the least upper bound among the values that are not marked `never`, if there are
+    any."""
     first = min(values, key=lambda one: (one.never, one.high, one.low))
     return Value(min(one.low for one in values), first.high, first.why, first.never)
 
 
 def total(values: list[Value]) -> Value:
-    """Return the sum of these values: its bounds are the sums of their bounds; it is never marked `never`.
-
-    `why` is the first reason of a value that is not exact.
-    """
+    """Return the sum of these values: its bounds are the sums of their bounds. `why` is the first reason of a value
+    that is not exact; `never` is False."""
     why = next((one.why for one in values if one.why), "")
     return Value(sum(one.low for one in values), sum(one.high for one in values), why)

@@ -24,7 +24,7 @@ HOLE_NS: Final = 5_000_000_000
 drop one or two.
 """
 _DIES_NS: Final = int(EVERY_S * 1e9)
-"""A node that ends this soon after a scrape began need not have answered."""
+"""A node that ends within this time (ns) after a scrape began need not have answered."""
 _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
 
 
@@ -46,7 +46,7 @@ class Hole:
     """Time without usable scrapes of a metric, in ns since the run began. `why`: the cause, without the times.
 
     It lies between two usable rounds of scrapes that are more than `HOLE_NS` apart; the begin and the end of the load
-    count as such rounds. In `Scraped.gone` it is a time after the last scrape of a process.
+    count as such rounds. In `Scraped.gone` it is the time from the last scrape of a process to its end.
     """
 
     begin: float
@@ -131,8 +131,8 @@ def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | s
 
 
 class _Table:
-    """Scrapes of one metric from the nodes that have it or may have it. `scraped` makes rounds, holes and lost counts
-    of them."""
+    """Scrapes of one metric from the nodes that have it or may have it, from which `scraped` derives rounds, holes and
+    lost counts."""
 
     def __init__(self, evidence: Evidence, scrapes: Mapping[int, Sequence[Scrape]], metric: Metric) -> None:
         self._begin, self._end = evidence.load_begins, evidence.load_ends

@@ -1,4 +1,5 @@
-"""Counts records by the broker from which live readers fetched them; imported only if such a quantity is measured."""
+"""Counts records by the broker from which live readers fetched them; imported only when the quantity `reads` is
+measured."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def _is_set_between(flags: Bools, first: Ints, last: Ints) -> Bools:
 
 
 def count_reads(evidence: Evidence, node: int, place: TopicPartition | None, spans: Spans) -> tuple[int, int]:
-    """Return two numbers of records: those that readers certainly fetched from the broker `node`, and those that they
-    may have.
+    """Return two numbers of records that live readers read: those that were certainly fetched from the broker `node`,
+    and those that may have been.
 
     Counts reads of one partition (`place`; None: of all) within `spans`, (begin, end) in ns. A reader that reported
     nothing of a partition may have fetched all of it from any broker.

@@ -241,12 +241,13 @@ STATES: Final = (
 Assignment: TypeAlias = Sequence[int]
 """The brokers of a partition's replicas, the preferred leader first."""
 Assigned: TypeAlias = Callable[[Evidence, Collection[Assignment]], Mapping[str, float]]
-"""Function that returns a number for each broker or rack, by a name such as `node 1`, from all assignments."""
+"""Function that computes a number for each broker or rack from the assignments of all partitions. Its result is keyed
+by names such as `node 1`."""
 
 
 def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
-    """Return, for each partition, the number of racks of its replicas at each sample at which all these racks are
-    known. Raises `Unknown` if the question is about no known partition."""
+    """Return, for each partition, the number of racks of its replicas at each sample. Samples at which the rack of a
+    replica is unknown are left out. Raises `Unknown` if the question is about no known partition."""
     found = {}
     for place in _places(evidence, ask):
         samples = evidence.samples_of[place]

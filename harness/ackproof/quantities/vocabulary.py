@@ -74,8 +74,8 @@ _ASK: Final = re.compile(r"\s*([A-Za-z][A-Za-z_-]*)\s*(?:\(([^()]*)\))?\s*\Z")
 
 
 class UnknownQuantity(ValueError):
-    """Raised for a name that is not in the list of quantities. `said`: the unknown name, as written. `valid`: names
-    that could stand in its place."""
+    """Raised for a name that is not in the list of quantities. `said`: the unknown name, as written. `valid`: the names
+    of all quantities or, if only the variant is unknown, the keys of all its variants."""
 
     def __init__(self, said: str, valid: list[str]) -> None:
         self.said = said
@@ -118,8 +118,8 @@ def parse_ask(text: str) -> Ask:
 
 
 def _named(name: str, words: list[str]) -> Quantity:
-    """Return the quantity of this name; if it has variants, the one that the first of `words` names. Raises
-    `UnknownQuantity` for another name or variant."""
+    """Return the quantity of this name; if it has variants, the one that the first of `words` names. `latency` has any
+    quantile as a variant. Raises `UnknownQuantity` for another name or variant."""
     variants = [one for one in VOCABULARY.values() if one.name == name]
     if not variants:
         raise UnknownQuantity(name, list(dict.fromkeys(one.name for one in VOCABULARY.values())))
