@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ackproof.rundir.lab import ClaimJudged
 
 HERE: Final = Path("experiments/claims")
-"""Folder of the claims, below the root of the project."""
+"""Folder of claims that is run without FILES, relative to the working directory."""
 
 
 @click.command(

@@ -46,11 +46,12 @@ def compare(
     gate: Gate | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ComparisonFile:
-    """Compare the first batch with each of the others. `statistic`: computed over the repeats of a case. `gate`: limit
-    to apply; None: none. `step` is called with a sentence on the progress.
+    """Compare the first batch with each later one; cases that differ come first. `statistic`: computed over the repeats
+    of a case. `gate`: limit to apply; None: none. `step` is called with a sentence on the progress.
 
     Cases are matched by their experiment's name and settings. If every batch has one case, these are matched. Raises
-    `BadInput` for fewer than two folders, and for one without a readable `batch.json`."""
+    `BadInput` for fewer than two folders, and for one without a readable `batch.json`.
+    """
     if len(directories) < 2:
         raise BadInput("give two batches or more to compare")
     files = [BatchFile.load(BatchDir(one).batch_json) for one in directories]
@@ -232,8 +233,8 @@ class Gate:
 
     def apply(self, found: ComparisonFile) -> ComparisonFile:
         """Return the comparison with the result of this limit on times and rates added. `broken`: a sentence for each
-        that is certainly slower than allowed. `told`, `untold`: numbers of their comparisons that were decided, and
-        that were not."""
+        quantity that is certainly slower than allowed. `told`, `untold`: numbers of comparisons of times and rates that
+        were decided, and that were not."""
         broken: list[str] = []
         told = untold = 0
         for case, quantity, batch, beyond in _limited_quantities(found):
@@ -250,9 +251,9 @@ class Gate:
 
     def _slower(self, quantity: ComparedQuantity, beyond: ComparedDifference) -> bool | None:
         """Return True if the quantity is certainly slower than the limit allows, False if certainly not, None if
-        undecided. `beyond`: ratio of its value in a later batch to that in the first one. The interval `sure_low` to
-        `sure_high` of this ratio decides, which is corrected for the number of comparisons. For a rate, the reciprocal
-        is compared with the limit."""
+        undecided. `beyond`: ratio of its value in a later batch to that in the first one. The interval from `sure_low`
+        to `sure_high` decides; it is corrected for the number of comparisons. For a rate, the reciprocal is compared
+        with the limit."""
         low, high = _sure_span(beyond)
         if Unit(quantity.unit) is Unit.PER_SECOND:
             low, high = (1 / high if high else math.inf), (1 / low if low else math.inf)

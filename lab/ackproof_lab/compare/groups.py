@@ -86,8 +86,8 @@ class Group:
     def add(self, name: str, told: Mapping[Asked, Value]) -> None:
         """Add a measured repeat, called `name`. `told`: its values by quantity and window.
 
-        If only some repeats have a quantity, the others get an unknown value for it, because omitting it
-        would bias the mean.
+        If only some repeats have a quantity, the other repeats get an unknown value for it, because omitting them would
+        bias the mean.
         """
         for asked in {**self.values, **told}:
             mine = self.values.setdefault(asked, [_untold(one) for one in self.names])
@@ -182,8 +182,8 @@ def estimate_fields(found: Estimate, unit: Unit, how: Contrast | None) -> dict[s
 
 
 def settings_of(group: Group | None) -> dict[str, str]:
-    """Return every setting of a case and its faults as text, by path. Empty for None, and without a readable
-    `case.json`."""
+    """Return every setting of a case as text, by path, with its faults and its backend. Empty for None, and without a
+    readable `case.json`."""
     resolved: JsonValue = group.file.resolved if group and group.file else None
     experiment = resolved.get("experiment") if isinstance(resolved, dict) else None
     if not isinstance(experiment, dict):

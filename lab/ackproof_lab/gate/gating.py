@@ -35,12 +35,13 @@ adds a marker.
 def run_gate(
     options: BatchOptions, kafka: Sequence[str], fail_on: str | None, console: Console
 ) -> GateResult:
-    """Run every experiment file on every Kafka version, and compare the others with the first.
+    """Run every experiment file on every Kafka version, and compare the later versions with the first.
 
-    If a file cannot be planned on a version, nothing is run, and the result has only the columns of such versions, with
-    their problems. If a run fails, its column has the error, and the other versions run all the same. Without a run
-    on the first version and on another one, nothing is compared. `kafka`: values of `cluster.kafka`; empty: those of
-    the files. `fail_on`: limit such as `slower:20%`, which requires two versions; None: no limit."""
+    If a file cannot be planned on a version, nothing is run: the result has only the columns of versions with this
+    problem. If a run fails, its column has the error, and the other versions run all the same. Nothing is compared
+    unless the first version and a later one have run. `kafka`: values of `cluster.kafka`; empty: those of the files.
+    `fail_on`: limit such as `slower:20%`, which requires two versions; None: no limit.
+    """
     planned: list[tuple[str, PlannedBatch]] = []
     refused: list[GateColumn] = []
     limit: Gate | None = None

@@ -38,8 +38,8 @@ def surfaced(unsaid: Mapping[tuple[int, int], NumberRuns], read: Rows, which: Bo
     """Return a mask of the records of `read` that belong to unacknowledged attempts of earlier windows, and these
     attempts as produced rows.
 
-    `unsaid`: seqs of such attempts, by (producer, outcome). `which`: mask of the records to check; the others get
-    False.
+    `unsaid`: seqs of the unacknowledged attempts, by (producer, outcome). `which`: mask of the records to check; the
+    result is False for all others.
     """
     found = np.zeros(len(read), dtype=np.bool_)
     found_attempts: list[Rows] = []
@@ -127,18 +127,19 @@ def last_reads(live: Rows) -> Rows:
 
 
 def next_reads(live: Rows) -> Rows:
-    """Return the first read of each reader and assignment in `live`, the reads after the window. A gap between a
-    reader's last read and this one shows skipped records."""
+    """Return the first read of each reader and assignment in `live`, the reads at offsets after the window. A gap
+    between a reader's last read and this one shows skipped records."""
     rows = live.sorted_by("reader", "assignment", "read_seq")
     return rows.take(group_starts([rows["reader"], rows["assignment"]]))
 
 
 def highest_of(before: Rows, there: Rows, read: Rows) -> Rows:
-    """Return two records of each producer, from all that a window so far found in the log: the one with the highest
-    seq, and the acknowledged one with the highest seq. One row if they are the same.
+    """Return two records of each producer, from all records that windows have found in the log so far: the one with the
+    highest seq, and the acknowledged one with the highest seq. One row if they are the same.
 
     The offset of a row is that of the lowest copy. `before`: the result for earlier windows. `there`: attempts whose
-    records this window found. `read`: rows that were read back for this window."""
+    records this window found. `read`: rows that were read back for this window.
+    """
     copies = read.take(read.flags("intact")).sorted_by("producer", "seq", "offset")
     copies = copies.take(group_starts([copies["producer"], copies["seq"]]))
     at = Identities(copies["producer"], copies.ints("seq")).find(there["producer"], there.ints("seq"))

@@ -1,10 +1,10 @@
 """Deletion of old windows while a soak goes on (`--keep`): those without findings, the oldest first.
 
 Leaders delete the records of a window from the logs (DeleteRecords); then its parts of the ledgers are deleted, each
-after an entry in `_DELETED`. Deletion stops for good at the first window with a finding. This window is kept, the one
-before it, whose acknowledgements may be missing, and all later ones. Deletion also stops at the first window with live
-reads of earlier windows (a reader went back or was restarted). Only the audit at the end checks these, and it needs the
-records.
+after an entry in `_DELETED`. Deletion stops for good at the first window with a finding. This window, all later ones,
+and the one before it, whose acknowledgements may be missing, are kept. Deletion also stops for good at the first window
+with live reads of earlier windows (a reader went back or was restarted). Only the audit at the end checks these reads,
+and it needs the records.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ class Forgetting:
 
     def forget(self) -> None:
         """Delete the windows before the newest `keep`, the oldest first, until a window or the one after it has a
-        finding or is incomplete. Delete nothing if a live reader read offsets of earlier windows in the newest window.
-        The audit at the end checks such reads, and needs all records for that.
+        finding or is incomplete. Delete nothing more once a live reader has read offsets of earlier windows: the audit
+        at the end checks such reads, and needs all records for that.
 
         Each deletion is noted in the timeline. One that a broker refuses or does not answer is noted, and tried again
         with the next window. Raises OSError for a file that cannot be written, ArrowException for a damaged part of a
-        ledger."""
+        ledger.
+        """
         if self._kept and self._kept[-1][0].late:
             return  # live reads of unknown earlier windows: stop for good
         while len(self._kept) > self._keep and all(_is_clean(file) for file, _ in self._kept[:2]):

@@ -47,12 +47,14 @@ class Soak(SoakLoad):
         hidden: Mapping[str, str],
         watch: Callable[[Callable[[], bool], float], None],
     ) -> Case:
-        """Run the load to its end. Return the case with the number of windows that it really had.
+        """Run the load to its end. Return the case with the number of windows that it really had. Faults of later
+        windows are not injected.
 
         `hidden`: client settings that no file may hold. `watch(is_over, bound_s)` lets the load go on until `is_over`
         returns True or a node or client died, which ends the load at once. It raises `WaitTimeout` after `bound_s`
         seconds. A first Ctrl-C ends the load with the current window, or with the next one if less than 2 s of the
-        current are left."""
+        current are left.
+        """
         case, spec = self._case, self._case.experiment
         soaker = self._soaker = Soaker(spec, workload, cluster, timeline, tag, hidden)
         began = time.monotonic()

@@ -89,9 +89,8 @@ class CarriedState:
     last: Rows = field(default_factory=partial(empty_rows, LIVE))
     """The last read of each live reader."""
     highest: Rows = field(default_factory=partial(empty_rows, HIGHEST))
-    """The record with the highest seq that is present, per producer, and the acknowledged one with the
-    highest seq.
-    """
+    """Of the records found so far, two per producer: the one with the highest seq, and the acknowledged one with the
+    highest seq."""
     lost: Rows = field(default_factory=partial(empty_rows, PRODUCED))
     """Attempts that earlier windows counted as lost."""
     present: Mapping[int, NumberRuns] = field(default_factory=dict)
@@ -136,9 +135,10 @@ class WindowCounts:
     was audited; `reached`, the offset up to which all live readers have read it; `carried`, the state for the next
     window.
 
-    `flaws`: how often the reader that reads the windows back (the follower) went back or skipped offsets. `unledgered`:
-    number of records that were read back, but that no producer's ledger has. `late`: number of live reads of offsets
-    before this window."""
+    `flaws`: number of offsets to which the reader that reads the windows back (the follower) went back, or that it
+    skipped. `unledgered`: always 0, because records without a ledger row are findings here. `late`: number of live
+    reads of offsets before this window.
+    """
 
     counts: dict[str, int]
     ends: dict[TopicPartition, int]
@@ -156,9 +156,8 @@ class WindowCounts:
 
 
 class _Findings(FindingsWriter):
-    """Writer of findings that skips those about context rows, which were added only for comparison. It knows
-    them by their offsets in each partition.
-    """
+    """Writer of findings that leaves out findings about context rows, which were added only for comparison. `context`:
+    their offsets, by partition."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -54,7 +54,7 @@ class _SoakState:
 
 def audit_window(order: WindowTask, folder: Path) -> WindowFile:
     """Audit the ledger parts that a task names. Write `findings.parquet` (if there are findings), `state` (unless it is
-    the last window) and, last, `window.json` into the window's `folder`; return the content of the last.
+    the last window) and, last, `window.json` into the window's `folder`; return the content of `window.json`.
 
     Raises `Rejected` for rows that cannot be audited, `UnreadablePart` for a part with unreadable data, OSError or
     ArrowException for another file that cannot be read.

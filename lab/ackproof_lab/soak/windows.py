@@ -2,11 +2,12 @@
 
 A window closes when its time is over and each partition has a full ISR again, or after half a window anyway. It ends at
 the high watermark of each partition. A separate reader, the follower, reads from the end of the previous window up to
-this offset. The soaker then waits until the clients' ledgers have everything that was sent by then, and starts a
-process that audits the window (`window`).
+this offset. The soaker then waits, for at most half a window, until the clients' ledgers have everything that was sent
+by then. It starts a process that audits the window (`window`).
 
 A window that cannot be closed or audited is reported, and its range is included in the next. The last window closes
-with the final read."""
+with the final read.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ _BURST: Final = 2
 several parts, because the memory of a larger buffer would never be freed.
 """
 _FLUSHED_S: Final = 1.0
-"""Time that a reader takes to write a part after its flush interval, in seconds."""
+"""Time in seconds, from the end of a reader's flush interval, within which the reader has written its part."""
 _AUDIT_S: Final = 600.0
 _LOOK_EVERY_S: Final = 0.2
 
@@ -117,7 +118,8 @@ class Soaker(Watcher):
         self._read: dict[TopicPartition, int] = dict.fromkeys(workload.places, 0)
         """Offset up to which the follower has read each partition."""
         self._audited: dict[str, NumberRuns] = defaultdict(NumberRuns)
-        """Numbers of the ledger parts that were audited, by client id."""
+        """Numbers of the ledger parts that were audited, by client id for producers, by folder name (`client=r0`) for
+        readers."""
         self._state: Path | None = None
         """State file of the last audited window."""
         self._number = 0
@@ -141,9 +143,8 @@ class Soaker(Watcher):
             self._close_and_audit(self._close)
 
     def _close_and_audit(self, close: Callable[[CaseDir], WindowTask]) -> None:
-        """Close a window and audit it. On failure note the reason, and leave the window's offsets to the next
-        one.
-        """
+        """Close a window and audit it. On failure note the reason in the timeline, and leave the window's offsets to
+        the next one."""
         folder = window_dir(self._case, self._number)
         folder.path.mkdir(parents=True, exist_ok=True)
         try:
@@ -253,7 +254,7 @@ class Soaker(Watcher):
         return end.high_watermark
 
     def _ledgers_have(self, sent: Mapping[str, int]) -> bool:
-        """Return True if each producer's ledger has all of its attempts, or the producer has ended. `sent`: number of
+        """Return True if the ledger of each running producer has as many attempts as `sent` counts. `sent`: number of
         attempts by client id."""
         running = self._workload.running()
         for client, count in sent.items():

@@ -1,7 +1,8 @@
 """Files of runs as a Python data source for Spark. Its tasks read the files in place, as the audit's tasks do.
 
 So one implementation serves folders and object stores, classic sessions and Connect, and the driver reads footers only.
-Spark gives such a source neither the columns of a query nor usable conditions: a table is decoded completely.
+Spark does not tell the source which columns a query needs, nor conditions that it could use: a table is decoded
+completely.
 """
 
 from __future__ import annotations
