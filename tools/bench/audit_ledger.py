@@ -79,7 +79,8 @@ def written_groups(root: Path, deliveries: int, commit: str) -> tuple[Path, dict
 
 def write(directory: Path, records: int, layout: Layout, seed: int = 7, part_rows: int = 250_000) -> Planted:
     """Write a ledger with `records` produced rows, about as many rows of the final read, and 1.2 times as many of live
-    readers. Return what is planted in it. `part_rows`: greatest number of rows per file."""
+    readers. Return what is planted in it. `part_rows`: greatest number of rows per file of a producer; files of readers
+    have up to twice as many."""
     partitions = 1 if layout == "hot" else PARTITIONS
     rng = np.random.default_rng(seed)
     share = max(1, records // 8000)

@@ -105,7 +105,8 @@ def take_turns(entries: list[tuple[Path, str]], rounds: int) -> dict[tuple[str, 
 
 
 def compare(ledgers: list[tuple[Path, audit_ledger.Planted]], contenders: list[str], rounds: int) -> None:
-    """Run the contenders on the ledgers in turn, and print medians of wall and CPU time, and peak memory."""
+    """Run the contenders on the ledgers in turn, and print medians of wall and CPU time, and peak memory. Exit with a
+    message if the audit does not count what was planted."""
     runs = take_turns([(path, name) for (path, _), name in itertools.product(ledgers, contenders)], rounds)
     wall = {who: statistics.median(run.wall for run in of_who) for who, of_who in runs.items()}
     for directory, planted in ledgers:

@@ -4,8 +4,8 @@
 
 Makes a small run with eight producers, three live readers and a topic of twelve partitions. Replaces its ledger by the
 benchmark's (audit_ledger.py), and its logs by logs that have all of these records. Then the audit command and each rule
-take turns. Prints medians of the rounds: CPU and wall seconds of every rule, wall seconds of the audit. Then the ratio
-of the wall times of all rules together and of the audit."""
+take turns. Prints medians of the rounds: CPU and wall seconds of every rule, wall seconds of the audit. The last line
+is the ratio of the wall times of all rules together and of the audit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ workload:
 
 
 def prepared(folder: Path, records: int) -> CaseDir:
-    """Return a complete run directory below `folder` whose ledger has `records` produced rows."""
+    """Run a small experiment below `folder`, and replace its ledger by one with `records` produced rows, its logs
+    likewise. Return the run directory. `folder` must not have an earlier run."""
     file = folder / "coherence.yaml"
     file.write_text(EXPERIMENT, encoding="utf-8")
     subprocess.run([ACKPROOF, "run", file, "--out", folder / "runs"], check=True, capture_output=True)

@@ -9,8 +9,8 @@ each run, with different protocols, commit modes, client libraries and releases.
 skips (commits before processing) or processes again (commits after) are no findings there.
 
 Prints each run that is not PASS with its reasons, then totals. Each finished run is a line in `figures.jsonl` of the
-folder; the next call continues from there. `--at-most N`: at most N runs in this call. The exit code is 0 if all runs
-so far passed without a finding."""
+folder; the next call continues from there. `--at-most N`: at most N runs in this call, rounded up to whole batches. The
+exit code is 0 if all runs so far passed without a finding."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ def one_round(
     installed: Installation, folder: Path, order: tuple[str, ...]
 ) -> dict[str, tuple[float, float, float, float]]:
     """Start a cluster of each kind in this `order`, load both, and return four figures by kind: seconds until it was
-    up; CPU seconds until then; CPU seconds of the brokers per second of the first load; the same for the second
-    load."""
+    up; CPU seconds of its brokers until then; their CPU seconds per second in the first 30 s of load; the same in the
+    30 s after that."""
     with ExitStack() as stack:
         clusters: dict[str, ProcessCluster] = {}
         up: dict[str, tuple[float, float]] = {}

@@ -52,8 +52,8 @@ BAR_MIB: Final = 1536
 """Greatest peak memory of a stage at 1,000 partitions."""
 GROWTH: Final = 1.5
 NOISE_S: Final = 2.0
-"""Seconds that a stage may spend on start-up (imports). They are allowed in addition to `GROWTH`, and a shorter time at
-the smaller count counts as these."""
+"""Seconds that a stage may spend on start-up (imports), in addition to `GROWTH`. A shorter time at the smaller count
+counts as this time."""
 
 
 def _audit(run: CaseDir) -> None:

@@ -2,8 +2,9 @@
 
     python tools/bench/predictions.py [states, default 240,000] [a word of the case's file, default all of them]
 
-Prints a Markdown row per scope with the cases that search it, then the number of cases with unknown classes. Each scope
-is searched in a process of its own with an empty cache. Seconds are CPU time, MiB is the growth of peak memory."""
+Prints a Markdown row per scope with the cases that search it, then the number of cases with unknown classes; a case
+counts once per scope that it searches. Each scope is searched in a process of its own with an empty cache. Seconds are
+CPU time, MiB is the growth of peak memory."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 A client and a server that answers each frame in order, as a broker does, talk over loopback. Three figures are
 measured. Throughput: MB/s of Produce requests of 1 MB with five in flight. Latency: median round trip of a small
-request. Latency under load: the same while another link through the same proxy carries Produce requests of 50 KB at 20
-MB/s. The ways take turns, so that other load on the machine affects all alike; the table has the medians of the
-rounds."""
+request. Latency under load: the same while another link through the same proxy carries Produce requests of 50 KB at
+up to 20 MB/s. The four paths take turns, so that other load on the machine affects all alike; the table has the
+medians of the rounds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _answer_all(line: socket.socket) -> None:
 
 
 def throughput(address: Address, seconds: float) -> float:
-    """Return the MB/s of large requests to an address, measured for this many seconds."""
+    """Return the MB/s of Produce requests of 1 MB to an address, five in flight, measured for this many seconds."""
     sent = 0
     data = produce(7, LARGE)
     with socket.create_connection(address) as line:
@@ -110,8 +110,8 @@ def latency(address: Address, rounds: int) -> list[float]:
 
 @contextmanager
 def busy(address: Address) -> Iterator[None]:
-    """While the block lasts, send `BESIDE` bytes per second to an address: requests of 50 KB, each after the answer to
-    the one before."""
+    """While the block lasts, send at most `BESIDE` bytes per second to an address: requests of 50 KB, each after the
+    answer to the one before."""
     over = threading.Event()
 
     def send() -> None:
@@ -141,7 +141,7 @@ def _exactly(line: socket.socket, size: int) -> None:
 
 @contextmanager
 def roads(folder: Path) -> Iterator[dict[str, Address]]:
-    """Start the server and the proxies; yield the addresses that lead to the server, by name of the way."""
+    """Start the server and the proxies; yield the addresses that lead to the server, by name of the path."""
     ports = _free_ports(7)
     node = Address(HOST, ports[0])
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(node.port,), daemon=True)
@@ -184,8 +184,8 @@ _OTHERS: Final = {
     "requests": "requests, with a rule for another API",
     "requests, with a rule for another API": "requests",
 }
-"""For each way to the broker: the way that carries the load while latency is measured on the first. Both lead through
-the same proxy."""
+"""For each path on which latency is measured: the path that carries the load meanwhile. Both lead through the same
+proxy."""
 
 
 def main() -> None:

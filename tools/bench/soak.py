@@ -5,8 +5,8 @@ found, and no process of the harness may grow.
 `ackproof` with the words after `--` in this process. At the seconds of the load in `--lies`, its first producer lies,
 once in each way (`tests/cluster/lies/lying_producer.py`). Every five seconds the resident memory (VmRSS) of this
 process, and of each process of the run that is no node, is recorded. At the end the tool prints the memory of each at
-two times, ``--settled`` seconds after the begin of the load and at its end. It also prints the slope (least squares) in
-MiB per hour.
+two times, ``--settled`` seconds after the begin of the load (at most half of it) and at its end. It also prints the
+slope (least squares) in MiB per hour.
 
 Exit code 1 if a lie was found later or not at all, or something else was found. Also if the processes that lived
 throughout grow together by more than ``--most`` MiB per hour. Also if `ackproof` did not exit with 1 (without lies:
@@ -115,8 +115,9 @@ def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> flo
 
 
 def wrong(run: CaseDir, asked: bool) -> Iterator[str]:
-    """Yield a sentence for each requested lie that did not happen or was not found in time. Yield another for each
-    other finding of the windows, except those in `HARMLESS`. `asked`: True if lies were requested."""
+    """Yield a sentence if not every kind of lie was told, and one for each lie that was not found in its window or the
+    next. Yield one more for each class of which the windows found another number than planted, except those in
+    `HARMLESS`. `asked`: True if lies were requested."""
     audited = list(read_windows(run))
     found = {name: at for at, one in enumerate(audited) for name in one.counts}
     lies = run.clients / "p0" / "lies.jsonl"

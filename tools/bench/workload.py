@@ -3,7 +3,7 @@
 ``python tools/bench/workload.py [rounds] [producer|java|reader …]``; by default producer and reader. Both sides take
 turns, each as a process of its own with the same client settings; the median of the rounds counts. Each load goes to an
 empty topic. Logs and ledgers are in memory (/dev/shm) if there is room, so that no shared disk decides; TMPDIR sets
-another place.
+another folder.
 
 The bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5. "reader, strangers" reads records
 of another run, as in a topic that others write to as well. "java" is the producer on the Java client, against a program

@@ -1,4 +1,4 @@
-"""Mutation tests of the audit, quantities, repeats, judge, faults and reference: does a test notice each small change?
+"""Mutation tests of the packages in `ROOMS`, such as audit, judge and reference: does a test notice each small change?
 
 mutmut makes the changes.
 

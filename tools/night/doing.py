@@ -27,8 +27,9 @@ _GRACE_S = 90.0
 def do(
     job: Job, out: Path, *, case_s: float = CASE_S, command: Sequence[str | Path] | None = None
 ) -> JobResult:
-    """Run a job, with its runs and its log below `out`; return its result. `command`: replaces `ackproof run …`, for
-    tests of this function. Raises FileExistsError if the job's folder is there already."""
+    """Run a job, with its runs and its log below `out`; return its result. `case_s`: time limit in seconds per case.
+    `command`: replaces `ackproof run …`, for tests of this function. Raises FileExistsError if the job's folder is
+    there already."""
     folder = out / re.sub(r"[^A-Za-z0-9.-]+", "-", job.name)
     folder.mkdir(parents=True)
     words = list(command or _command(job, folder))
@@ -109,8 +110,8 @@ def _cases(folder: Path, experiment: str) -> tuple[CaseResult, ...]:
 
 
 def _left_behind() -> tuple[str, ...]:
-    """Return what `ackproof clean` found after the job, a sentence per kind; empty if the job ended all that it
-    started."""
+    """Return what `ackproof clean` found after the job, a sentence per kind, or that it failed; empty if the job ended
+    all that it started."""
     swept = subprocess.run([ACKPROOF, "clean", "--json"], capture_output=True, text=True, check=False)
     if swept.returncode:
         return (f"ackproof clean: exit code {swept.returncode}: {swept.stderr.strip()[:500]}",)

@@ -92,8 +92,9 @@ def plan_night(
     *,
     slow_tests: bool,
 ) -> Night:
-    """Return all jobs of a night. `slow_tests`: True to add the slow tests. Raises `BadInput` for an experiment file
-    that is invalid with its own release and backend."""
+    """Return all jobs of a night. `slow_tests`: True to add the jobs of Python modules: slow tests, claims, fault
+    table, planted bugs, mutation tests. Raises `BadInput` for an experiment file that is invalid with its own release
+    and backend."""
     jobs: list[Job] = []
     refused: list[Refused] = []
     for file in sorted(files):

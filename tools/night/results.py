@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from ackproof.rundir.anomalies import TABLE
 
 HARMLESS = frozenset({"surfaced"})
-"""Anomaly classes that may occur without any fault: a record that failed, or whose outcome is unknown, may be in the
-log."""
+"""Anomaly classes that may occur without any fault: a record whose outcome is unknown may be in the log."""
 
 
 EXPECTED = Path(__file__).resolve().parents[2] / "experiments" / "expected.json"

@@ -72,9 +72,10 @@ def run_batch(
 ) -> dict[str, Seen]:
     """Run the bugs' experiment; return what each case showed, by the name of its bug (`CONTROL`: without a bug).
 
-    A case without a verdict is missing in the result. All files go below `folder`, which is emptied first. `before`:
-    words before the command. Raises `subprocess.TimeoutExpired` after 240 s per case and 240 s for the audit; with
-    `before` there is no limit."""
+    A case without a verdict is missing in the result. All files go below `folder`, which is emptied first. `control`:
+    True to run the release without a bug, too. `before`: words before the command, such as `nice -n 10`. Raises
+    `subprocess.TimeoutExpired` after 240 s per case and 240 s for the audit; with `before` there is no limit.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     derived = folder / f"{bugs[0].experiment}.yaml"

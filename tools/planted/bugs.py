@@ -11,7 +11,7 @@ from typing import Final
 FOLDER: Final = Path(__file__).resolve().parent
 ROOT: Final = FOLDER.parents[1]
 RELEASE: Final = "4.4.0"
-"""Release of Kafka that a rule patches, unless the bug's row names another one."""
+"""Release of Kafka that a rule patches, unless the title of the bug's area ends with another release."""
 
 
 class Sees(Enum):

@@ -40,8 +40,9 @@ class Outcome(Enum):
 
 
 class Seen(BaseModel, frozen=True):
-    """Result of one run. `verdict` None: the harness failed. `breaks`: classes and checks that found a break. `bitten`:
-    True if the bug took effect. `run`: the run directory."""
+    """Result of one run. `verdict` None: the harness failed, or there was no run. `breaks`: classes and checks that
+    found a break. `reasons`: the first four of the verdict. `bitten`: True if the bug took effect. `run`: the run
+    directory."""
 
     verdict: Verdict | None
     breaks: tuple[str, ...] = ()
@@ -91,7 +92,7 @@ def classify(bug: Bug, control: Seen, planted: Seen) -> Outcome:
 
 def see_run(run: Path, name: str) -> Seen:
     """Return the result of a run, read from its directory. `name`: the bug whose `BITE` line is looked for; '' for a
-    control."""
+    control. Raises `BadInput` for an unreadable `verdict.json`."""
     case = CaseDir(run)
     found = VerdictFile.load(case.verdict_json)
     breaks = dict.fromkeys(

@@ -37,13 +37,14 @@ from .results import (
 from .why import WHY
 
 BATCH: Final = 8
-"""Number of bugs that share one `ackproof run`, and so one audit."""
+"""Greatest number of bugs that share one `ackproof run`, and so one audit."""
 AGAIN: Final = (Outcome.NO_CONTROL, Outcome.NO_VERDICT)
 """Outcomes that do not judge the bug: its run is repeated in the next call."""
 NO_RUN: Final = Seen(verdict=None)
 
 RunBatch = Callable[[Sequence[Bug], Path, bool], Mapping[str, Seen]]
-"""Runs bugs of one experiment in a folder; True: with the control. Returns the results by bug (`run_batch`)."""
+"""Function that runs bugs of one experiment in a folder, with the release without a bug if the last argument is True.
+It returns the results by name of the bug (`run_batch`)."""
 
 
 def main(arguments: Sequence[str]) -> int:
