@@ -130,8 +130,9 @@ class ExaminedGroup:
             self.reasons.append(f"{', '.join(left)} not counted: {reason}")
 
     def _read_ledger(self, name: str, clients: Sequence[str]) -> tuple[GroupPart, ...]:
-        """Return the parts of these members (`clients`) in the ledger `name`. Parts that are missing or
-        cannot be read become texts in `broken`. Members of other groups are never read."""
+        """Return the parts of these members (`clients`) in the ledger `name`; members of other groups are never read.
+        Parts that are missing or cannot be read become texts in `broken`, and the classes that need the ledger are not
+        counted."""
         found: list[GroupPart] = []
         flaws: list[str] = []
         for client in clients:

@@ -71,8 +71,8 @@ ALL_PLACES: Final = PlaceSet()
 
 class Event(NamedTuple):
     """A row of the membership ledger: an event (`MembershipEvent`) that a group member reported, `t_ns` ns after the
-    run's start. `member_id`: the coordinator's name of the member. `place`: the partition that the event is about; its
-    number is -1 if the event names none.
+    run's start. `member_id`: the coordinator's name of the member. `generation`: generation of a classic group, or
+    member epoch. `place`: the partition that the event is about; its number is -1 if the event names none.
 
     `position`: in a `position` event the committed offset that the coordinator returned (-1: none); in a `reset` event
     the new position. `from_offset`: in a `reset` event the old position. Both are -1 in other events.
@@ -115,9 +115,9 @@ class GroupSources:
     def final_rows(
         self, places: PlaceSet = ALL_PLACES, seqs: tuple[int, int] = EVERY_SEQ
     ) -> dict[TopicPartition, Rows]:
-        """Return the intact input records that the final read found, by partition: one row per offset,
-        ascending (schema `RECORD`). `seqs`: least and greatest seq of the records to return. Raises
-        `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for invalid rows."""
+        """Return the intact input records that the final read found (at read_committed if producers use transactions),
+        by partition: one row per offset, ascending (schema `RECORD`). `seqs`: least and greatest seq of the records to
+        return. Raises `UnreadablePart` or `UntrustedStatistics` for a broken file, `Rejected` for invalid rows."""
         wanted = "committed" if self.plan.committed_read else "final"
         found: dict[TopicPartition, list[Rows]] = defaultdict(list)
         for piece in self.finals:

@@ -209,8 +209,8 @@ class FindingsWriter:
             self._flush()
 
     def select_reported(self, place: TopicPartition, anomaly: Anomaly, rows: Rows) -> Bools | None:
-        """Return True for each row whose finding is reported, False for one about a record or attempt in a deleted
-        window of a soak. None: no deleted window had this partition, so all are reported.
+        """Return a mask: True for each row whose finding is reported, False for one about a record or attempt in a
+        deleted window of a soak. None: no deleted window had this partition, so all are reported.
 
         `rows`: with producer, seq and offset (-1 unknown). Adds the lost records that are not reported to
         `counts[SPARED]`: call it once for each finding.

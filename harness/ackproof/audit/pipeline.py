@@ -77,9 +77,10 @@ Edges = Callable[[], Edge]
 
 @dataclass
 class _DirectoryJob:
-    """Progress of the audit of one directory. The job is done once it has a `result`. `existed`: True if the directory
-    existed at the start. `set_aside`: path → reason, of ledger parts that could not be read, and that the next round
-    leaves out. `doubted`: paths of parts whose statistics were wrong, and are not used again."""
+    """Progress of the audit of one directory. The job is done once it has a `result`. `number`: position among the
+    audited directories. `existed`: True if the directory existed at the start. `set_aside`: path → reason, of ledger
+    parts that could not be read, and that the next round leaves out. `doubted`: paths of parts whose statistics were
+    wrong, and are not used again."""
 
     number: int
     directory: Path

@@ -89,8 +89,8 @@ def plan_units(ledger: Ledger, target: AuditTarget, limits: Limits, doubted: fro
 
 
 def bucket_units(planned: Plan, target: AuditTarget, splits: Iterable[SplitResult]) -> list[BucketUnit]:
-    """Return one unit per bucket of a large directory: the row groups in its plan that need no split, and the
-    rows that were split out of others. `splits`: results of the split units."""
+    """Return one unit per bucket of a large directory: the row groups in its plan that need no split, and the rows that
+    were split out of mixed row groups. `splits`: results of the split units."""
     spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
         for place, stream, where in split.found:
@@ -135,7 +135,7 @@ class CutAxis:
     """A way to cut a bucket into ranges of one key, such as read_seq, seq, time or offset.
 
     `keys`: key column of each stream; other streams are not read. `needed`: columns that the pass over the ranges
-    reads. `light`: streams whose rows take a third of the time of others, and count a third when ranges are sized.
+    reads. `light`: streams whose rows take a third of the time of other rows, and count a third when ranges are sized.
     """
 
     keys: Mapping[Stream, str]

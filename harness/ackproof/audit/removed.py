@@ -165,8 +165,8 @@ class RemovedRecords:
         """Return a mask: True for each record that was below the log start, or that was acknowledged without an offset
         and may have been below it.
 
-        Reads show the offsets of some records. The others are placed between their neighbours: a producer's records of
-        one partition are in order, and every offset below the log start held a record. Such an offset is free if no
+        Reads show the offsets of some records. Every other record lies between its neighbours: a producer's records of
+        one partition are in order, and every offset below the log start held a record. An offset there is free if no
         record is known to have had it. Of a run of successive missing records, the first n may have been there. n is
         the number of free offsets between the neighbours of the run. All runs together get no more records than there
         are free offsets.

@@ -201,11 +201,11 @@ def sum_windows(found: Sequence[WindowFile], ledger: Ledger, spared: int) -> Del
 
 
 def copy_window_findings(case: CaseDir, found: Sequence[WindowFile], into: Path) -> Counter[str]:
-    """Copy the findings of deleted windows into the file `into`. Return their number by class. Raises `BadInput` if
-    such a file cannot be read, OSError if `into` cannot be written.
+    """Copy the findings of deleted windows into the file `into`. Return their number by class; without findings no file
+    is written. Raises `BadInput` if a window's findings cannot be read, OSError if `into` cannot be written.
 
-    `found`: result of `read_deleted_windows`. Without such findings no file is written. A soak deletes a window only if
-    all its findings are of class surfaced, which every configuration allows.
+    `found`: result of `read_deleted_windows`. A soak deletes a window only if all its findings are of class surfaced,
+    which every configuration allows.
     """
     counts: Counter[str] = Counter()
     paths = [window_findings(case, window.number) for window in found if window.deleted and window.counts]

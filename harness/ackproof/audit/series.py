@@ -42,11 +42,8 @@ class AckStretch(NamedTuple):
 
 
 def longest_ms(stretches: Iterable[AckStretch]) -> float:
-    """Return the longest time between two successive acknowledgements in ms, also across the borders of
-    ranges.
-
-    Returns -1 with fewer than two acknowledgements.
-    """
+    """Return the longest time between two successive acknowledgements in ms, also across the borders of ranges; -1 with
+    fewer than two acknowledgements. `stretches`: of time ranges that do not overlap, in any order."""
     longest, before = -1, None
     for acks in sorted(stretches):
         longest = max(longest, acks.longest, -1 if before is None else acks.first - before)

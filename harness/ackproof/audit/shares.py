@@ -52,8 +52,8 @@ TRANSACTION_PARTS: Schema = {
 }
 """Totals of one transaction in one bucket. `there`: number of its records in the final read at read_committed.
 `missing`: number of its acked records that this read lacks, without those that were removed on purpose. `rank`: 0 if
-the final read at read_uncommitted has one of the missing records intact, 1 if it has none of them, 2 if no record is
-missing. `seq`, `offset`: of the first missing record of this rank."""
+the final read at read_uncommitted has a missing record intact, 1 if it has none of them, 2 if none is missing. `seq`,
+`offset`: of the first missing record of this rank."""
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 _BLOCK_BITS = 16
@@ -92,9 +92,8 @@ class Share:
 
 
 def cut_shares(message: Handover, count: int) -> Iterator[tuple[int, Share]]:
-    """Distribute the rows that a bucket passes on (`message`) over `count` shares. Yields (share number in 0 … count -
-    1, rows for that share). Rows go by a hash of their producer and of the block of their seqs, or of the transaction's
-    number."""
+    """Distribute the rows that a bucket passes on (`message`) over `count` shares. Yields (share number, rows for that
+    share), numbers from 0. Rows of one producer and block of seqs, or block of transactions, go to the same share."""
     place, rows = message.place, message.rows
     if message.about == "identities":
         yield from _cut_identities(place, rows, count)
@@ -272,9 +271,9 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 class CommitAudit:
-    """Compares reads at read_committed in one bucket with the outcome of each record's transaction. `transactional`:
-    number of produced rows in transactions. `unlisted`: number of such rows whose transaction is missing in the
-    transaction table. The method `fates` counts both."""
+    """Compares reads at read_committed in one bucket with the outcome of each record's transaction. The method `fates`
+    counts produced rows: `transactional`, those in transactions, and `unlisted`, those of them whose transaction the
+    transaction table lacks."""
 
     def __init__(self, place: TopicPartition, findings: FindingsWriter, table: TransactionTable) -> None:
         self._place = place
@@ -296,7 +295,8 @@ class CommitAudit:
         return fates
 
     def reads(self, reads: Rows, found: Ints, fates: TransactionFates, who: str) -> None:
-        """Add findings of classes aborted-read and early-read: reads at read_committed that no such reader should get.
+        """Add findings of classes aborted-read and early-read: reads that no reader at read_committed should get.
+        `reads`: rows of readers at read_committed.
 
         `found`: index of each read's record in `fates`; -1: not produced in this range. `who`: kind of the reader, for
         the text of the findings (`final` or `live`). Raises OSError if the findings cannot be written.
@@ -317,7 +317,7 @@ class CommitAudit:
     ) -> Iterator[Handover]:
         """Yield one `Handover` with the totals of each transaction in this range.
 
-        Yields nothing if the range has no transaction, or the run no final read at read_committed. Masks over
+        Yields nothing if the range has no transaction, or the run has no final read at read_committed. Masks over
         `produced`: `visible`, records in the final read at read_committed; `removed`, records removed on purpose, which
         do not tear a transaction; `present`, records of which the final read has an intact copy.
         """
@@ -360,7 +360,7 @@ def _add_torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWr
     """Add one finding for each torn transaction. `given`: totals of transactions in each bucket (`TRANSACTION_PARTS`).
 
     A transaction is torn if the final read at read_committed lacks acked records of it. It must also be known as
-    committed, or that read must have others of its records. The finding names the first missing record that the final
+    committed, or that read must have another record of it. The finding names the first missing record that the final
     read at read_uncommitted has; if that read has none of them either, the first missing record.
     """
     places, place, rows = join_places(given, TRANSACTION_PARTS)

@@ -119,7 +119,7 @@ class SliceUnit(_BucketRange):
 class PlaceUnit(_BucketRange):
     """Unit that audits the reads at each offset within a range of offsets.
 
-    `gaps`: gaps of the final reader. `back`: reads at which final readers went back.
+    `gaps`: gaps of the final reader at read_uncommitted. `back`: reads at which final readers went back.
     """
 
     cut: KeyRange
@@ -149,8 +149,8 @@ class OrderUnit:
 
 @dataclass(frozen=True)
 class WalkResult:
-    """Result of a walk unit (`of`): its counts, and results for later units. These are the gaps of each stream, and its
-    first and last read of each assignment (`ends`). `back`: the reads at which final readers went back."""
+    """Result of a walk unit (`of`): its counts, and results for later units. `gaps`, `ends`: by stream, its gaps, and
+    its first and last read of each assignment. `back`: the reads at which final readers went back."""
 
     number: int
     """Number of the audited directory."""
@@ -174,8 +174,8 @@ class PlaceInput:
 class SliceResult:
     """Result of a slice unit (`of`).
 
-    `reordered`: counts of class reordered, within this range of seqs only. `spans`: lowest and highest
-    offsets by producer, with which other ranges are compared.
+    `reordered`: counts of class reordered, within this range of seqs only; `counted` has all other counts. `spans`:
+    lowest and highest offsets by producer, with which other ranges are compared.
     """
 
     number: int
@@ -306,8 +306,8 @@ def do_slice(
 
 
 def _load_identities(unit: SliceUnit) -> tuple[Rows, RangeReads]:
-    """Return the produced rows of the unit's range of seqs, and the reads of the same identities; no rows if it has no
-    such range."""
+    """Return the produced rows of the unit's range of seqs, and the reads of the same identities; no rows if the unit
+    has no range of seqs."""
     rows = BucketRows()
     kept: tuple[SpilledParts, SpilledParts] = ((), ())
     if unit.identity is not None:
@@ -371,7 +371,7 @@ def do_places(unit: PlaceUnit, given: Sequence[PlaceInput]) -> Tally | Trouble:
 def split_reordered(slices: Sequence[SliceResult]) -> tuple[list[OrderUnit], list[Tally]]:
     """Return an order unit for each slice (range of seqs) that must be counted again, and the counts of class reordered
     of all other slices. A slice is counted again if it has a record at a higher offset than a record of the same
-    producer in a later slice. Its own count does not include such pairs."""
+    producer in a later slice. Its first count did not compare records of different slices."""
     slices = sorted(slices, key=lambda result: result.of.number)
     crossing = dict(find_crossings([result.spans for result in slices]))
     units = [OrderUnit(slices[number].of, above) for number, above in crossing.items()]

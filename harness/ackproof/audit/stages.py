@@ -51,7 +51,8 @@ from ackproof.spark.job import Edge, Job, Key
 
 _MOST_PARTITIONS = 512
 _HEAP = 192 << 20
-"""Memory of a task of `Limits.slice_rows` rows, in bytes. `spark.driver` makes malloc keep freed memory."""
+"""Bytes that a task of `Limits.slice_rows` rows needs. The empty job (`start_workers`) allocates them once, and malloc
+keeps them for the tasks (`spark.driver`)."""
 _RESULT = -1
 
 Message: TypeAlias = Tally | Trouble | Share | SplitResult | WalkResult | SliceResult | PlaceInput

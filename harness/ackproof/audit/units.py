@@ -70,7 +70,7 @@ class Limits:
 class AuditTarget:
     """An audited directory, as the tasks on its units see it. `number`: position among the audited directories.
     `open_producers`: producers with an incomplete ledger. `shares`: number of shares (inputs of tasks after Spark's
-    shuffle) into which its identities are cut."""
+    shuffle) into which its identities are cut. `deleted`: records and attempts in windows that a soak deleted."""
 
     number: int
     outputs: Outputs
@@ -158,7 +158,8 @@ class BucketUnit(_PieceUnit):
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Temporary files that one unit wrote: (partition, stream, location of the rows), for each partition and stream."""
+    """Result of a split unit. `found`: the temporary files that it wrote, (partition, stream, location of the rows) for
+    each partition and stream."""
 
     target: AuditTarget
     found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
