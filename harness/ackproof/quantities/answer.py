@@ -88,9 +88,9 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     partition's state, such as `isr`, is yielded only for each partition.
 
     A quantity whose evidence the run did not collect (metrics, brokers' answers, fetch sources, commits, consumer
-    groups) is left out. Each is measured for the whole run, and, if it can be measured in windows, for the times during
-    faults and outside of faults. A quantity that requires a fault, node, group or viewer (a broker or ZooKeeper, asked
-    for its own view) is measured for each of them.
+    groups) is left out. Each quantity is measured for the whole run, and, if it can be measured in windows, for the
+    times during faults and outside of faults. A quantity that requires a fault, node, group or viewer (a broker or
+    ZooKeeper, asked for its own view) is measured for each of them.
 
     `gaps` and `total_gap` count gaps above `ABOVE_S`. A metric is combined over all nodes. `time_to` of a metric is the
     time until the metric is above 0; for latencies, which are always above 0, it is left out. Raises `BadInput`,

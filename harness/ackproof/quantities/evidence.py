@@ -164,15 +164,14 @@ class Evidence:
     @cached_property
     def batches(self) -> pa.Table:
         """Record batches of the logs on disk (schema `replicas.BATCHES`). Raises `BadInput`, OSError or ArrowException
-        if the file cannot be read."""
+        if the file cannot be read, also if the run did not read the logs."""
         from ackproof.rundir.replicas import BATCHES, read_batches
 
         return read_batches(self.run.replica_batches, BATCHES.names)
 
     @cached_property
     def logs(self) -> LogBatches:
-        """Record batches of the logs on disk, log by log. Raises `BadInput`, OSError or ArrowException if the file
-        cannot be read."""
+        """Record batches of the logs on disk, log by log. Raises the same errors as `batches`."""
         from ackproof.rundir.replicas import LogBatches
 
         return LogBatches(self.batches)
@@ -218,8 +217,8 @@ class Evidence:
 
     @cached_property
     def starts(self) -> Mapping[str, CommittedStart]:
-        """Start of each live reader that started at committed offsets, by reader; others are left out. Raises
-        `BadInput` or OSError if a file cannot be read."""
+        """Start of each live reader that started at committed offsets, by reader. Readers that started elsewhere are
+        left out. Raises `BadInput` or OSError if a file cannot be read."""
         told = self._of_readers(lambda reader: list(read_lines(self.run.starts(reader), CommittedStart)))
         return {reader: first for reader, (first, *_) in told.items()}
 

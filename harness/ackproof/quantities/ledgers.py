@@ -1,7 +1,7 @@
 """Reads the ledgers in batches of rows: memory grows with the time of a run and with its transactions, not with its
 records.
 
-Of the event times in each 10 ms only the first and the last are kept, so a gap longer than 10 ms is known to the
+Of the event times in each 10 ms only the first and the last are kept: a gap longer than 10 ms is known to the
 nanosecond. Latencies are kept in buckets, each 1/2048 of its power of two wide, so a quantile is known to 0.05 %.
 """
 
@@ -165,7 +165,7 @@ class Ledgers:
 
     @cached_property
     def produced(self) -> dict[TopicPartition, PartitionOperations]:
-        """Operations of producers on every partition that they sent to."""
+        """Operations of producers, by partition; partitions to which nothing was sent are missing."""
         found: dict[TopicPartition, PartitionOperations] = defaultdict(PartitionOperations)
         columns = ["topic", "partition", "outcome", "error", "offset"]
         columns += ["sent_ns", "done_ns", "producer", "txn"]
@@ -277,7 +277,8 @@ def _count(tally: Tally, rows: dict[str, Ints]) -> None:
 
 
 def _bucket(latency: Ints) -> Ints:
-    """Return the bucket of each latency: the exponent and first bits of the fraction of its IEEE 754 number."""
+    """Return the bucket of each latency: the exponent and the first 11 bits (`_MANTISSA`) of the fraction of its IEEE
+    754 number."""
     numbers: Ints = latency.astype(np.float64).view(np.int64) >> (52 - _MANTISSA)
     return numbers
 

@@ -82,9 +82,10 @@ def _hole(records: Sequence[MetadataRecord], *, simulated: bool, kraft: bool) ->
 def out_of_order(records: Sequence[MetadataRecord], ends_at: int | None, *, gapless: bool) -> Iterator[str]:
     """Yield a sentence for each point of the metadata log at which offsets are missing or go back.
 
-    `gapless`: True for KRaft, which writes every offset once; in ZooKeeper mode, other znodes are missing here, and one
-    zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Without it, offsets may
-    be missing where the epoch changes: older versions left out the records that a new controller writes for the quorum.
+    `gapless`: True for KRaft, which writes every offset once. False for ZooKeeper: the log has some znodes only, and
+    one zxid may stand for several records. `ends_at`: end offset of the whole log; None: unknown. Without it, offsets
+    may be missing where the epoch changes: older versions left out the records that a new controller writes for the
+    quorum.
     """
     if ends_at is not None and gapless and records and records[0].offset > 0:
         yield f"the metadata log begins at offset {records[0].offset}"

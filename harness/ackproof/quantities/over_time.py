@@ -1,8 +1,8 @@
 """Expectations on a state over time: `always`, `never`, `eventually` and `settles`.
 
-The answer is true, false, or unknown where too much time passed without an observation. With a time bound, or in a
-window after a fault, `eventually` is not met by a state that held when the window began and no longer when it ended.
-`_came_about` has the exception.
+The answer is true, false, or unknown where too much time passed without an observation. With a time bound, or after a
+fault, `eventually` is not met by a state that held when the window began and not when it ended. `_came_about` has the
+exception.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.partition import TopicPartition
 
 HOLE_NS: Final = 1_000_000_000
-"""Longest time, in ns, between two observations that is no hole in the evidence. Samples are taken ten times a
-second."""
+"""A time between two observations is a hole in the evidence if it is longer than this (ns). Samples are taken ten times
+a second."""
 FIRST_NS: Final = 5_000_000_000
-"""Longest time, in ns, before the first observation of a run that is no hole: connections are made and clients
-started."""
+"""A time without observations at the begin of a run is a hole only if it is longer than this (ns): connections are made
+and clients started."""
 _UNTOLD: Final = "no observation of it within that time"
 
 

@@ -143,7 +143,7 @@ class Ask:
     viewer: int | None = None
     """Id of the broker that was asked, or `ZNODES` for the znodes of ZooKeeper."""
     group: str | None = None
-    """Name of a consumer group of the experiment; None for a quantity that does not concern one group."""
+    """Name of a consumer group, as in `stop_the_world(billing)`."""
 
     def __str__(self) -> str:
         shows = "" if self.shows is None else f" {self.shows}"

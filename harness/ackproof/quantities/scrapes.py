@@ -20,9 +20,8 @@ from ackproof.rundir.lifelines import Spans
 from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape
 
 HOLE_NS: Final = 5_000_000_000
-"""Longest time, in ns, between usable rounds that is no hole. Rounds are a second apart; a busy machine may
-drop one or two.
-"""
+"""A time between two usable rounds is a hole if it is longer than this (ns). Rounds are a second apart; a busy machine
+may drop one or two."""
 _DIES_NS: Final = int(EVERY_S * 1e9)
 """A node that ends within this time (ns) after a scrape began need not have answered."""
 _NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
