@@ -36,8 +36,9 @@ Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 
 
 def _every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
-    """Yield every quantity of a run over all partitions together, and those that its experiment expects, except states
-    such as the size of an ISR: ((quantity, window), value), the first two as texts."""
+    """Yield ((quantity, window), value) for every quantity of a run over all partitions together; quantity and window
+    are texts. Add the quantities that its experiment expects, such as those of one partition, but not states
+    (`isr`)."""
     told: set[Asked] = set()
     for row in rows(evidence, partitions=False):
         told.add((row.quantity, row.window))

@@ -102,7 +102,7 @@ def _points(points: Sequence[tuple[str, Group]], sure: float) -> Iterator[TrendP
 
 def _changed(before: Group, now: Group) -> Iterator[str]:
     """Yield each setting that changed between two batches, in words, the Kafka version first: at most three, then the
-    number of the others."""
+    number of further ones. Yield nothing if a batch has no readable `case.json`."""
     old, new = settings_of(before), settings_of(now)
     if not old or not new:
         return
@@ -114,10 +114,10 @@ def _changed(before: Group, now: Group) -> Iterator[str]:
 
 
 def _certain_differences(told: dict[Asked, Sequence[Value]], now: Group, sure: float) -> Iterator[str]:
-    """Yield in words each difference from the last known values that the confidence interval supports.
+    """Yield in words each difference of `now` from the last known values that is certain: the confidence interval of
+    their ratio excludes 1. `sure`: confidence of the interval.
 
-    `told`: last known values of each quantity, updated here. A batch without values therefore hides no
-    difference.
+    `told`: last known values of each quantity, updated here. A batch without values therefore hides no difference.
     """
     for asked, word in ((RECOVERY, "recovery"), (THROUGHPUT, "throughput")):
         old, new = told.get(asked, ()), now.values_of(asked)

@@ -1,10 +1,10 @@
 """Deletion of old windows while a soak goes on (`--keep`): those without findings, the oldest first.
 
 Leaders delete the records of a window from the logs (DeleteRecords); then its parts of the ledgers are deleted, each
-after an entry in `_DELETED`. Deletion stops for good at the first window with a finding. This window, all later ones,
-and the one before it, whose acknowledgements may be missing, are kept. Deletion also stops for good at the first window
-with live reads of earlier windows (a reader went back or was restarted). Only the audit at the end checks these reads,
-and it needs the records.
+after an entry in `_DELETED`. Deletion stops for good at the first window with a finding or an incomplete audit. This
+window, all later ones, and the one before it, whose acknowledgements may be missing, are kept. Deletion also stops for
+good at the first window with live reads of earlier windows (a reader went back or was restarted). Only the audit at the
+end checks these reads, and it needs the records.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Forgetting:
         self._ended = False
 
     def take(self, order: WindowTask, file: WindowFile) -> None:
-        """Add an audited window to those that `forget` may delete. Later windows are ignored after a window with
-        findings or with live reads of earlier windows; a note in the timeline says so."""
+        """Add an audited window to those that `forget` may delete. After a window with findings, with an incomplete
+        audit, or with live reads of earlier windows, later windows are ignored. A note in the timeline says so."""
         if self._ended:
             return
         # Keep each producer's first part: it shows the acknowledgements before the first fault.

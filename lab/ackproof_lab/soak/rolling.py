@@ -341,8 +341,8 @@ def _known_at(place: TopicPartition, mine: _Place, places: Mapping[TopicPartitio
     """Return, for `resolve_share`, the attempts to send records to partition `place` that this window read back from
     another partition. Each has True if its record is known to be in `place` too.
 
-    Only attempts of earlier windows, and those that wait for a later window, are in it; the latter always have True.
-    For attempts that this window audits, `resolve_share` gets the same from `audit_bucket` (`handovers`).
+    It has only attempts of earlier windows, and attempts that wait for a later window; these always have True. For
+    attempts that this window audits, `resolve_share` gets the same from `audit_bucket` (`handovers`).
     """
     foreign = concat_rows([one.foreign for other, one in places.items() if other != place], FINAL)
     foreign = foreign.sorted_by("producer", "seq")

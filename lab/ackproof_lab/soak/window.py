@@ -35,9 +35,8 @@ _NICE: Final = 10
 
 @dataclass(frozen=True)
 class _SoakState:
-    """State that the audit of one window passes to the audit of the next: per partition, and the audited
-    parts of each producer.
-    """
+    """State that the audit of one window passes to the audit of the next: `places`, the state of each partition, and
+    `chunks`, the numbers of each producer's audited ledger parts."""
 
     places: dict[TopicPartition, CarriedState] = field(default_factory=dict)
     chunks: dict[int, NumberRuns] = field(default_factory=dict)

@@ -121,7 +121,7 @@ class Soaker(Watcher):
         """Numbers of the ledger parts that were audited, by client id for producers, by folder name (`client=r0`) for
         readers."""
         self._state: Path | None = None
-        """State file of the last audited window."""
+        """State file of the last audited window; None before the first."""
         self._number = 0
         self._since_ns = 0
         self._forgetting = (

@@ -45,8 +45,8 @@ class Piece(NamedTuple):
 
 
 def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
-    """Return the pieces of one file of the run named `run`: its row groups. If `schema`, the columns of its table, is
-    `LINES`, the file is text and one piece. Raises OSError or ArrowException for an unreadable Parquet file."""
+    """Return the pieces of one file of the run named `run`: its row groups. `schema`: columns of its table; with
+    `LINES` the file is text, and one piece. Raises OSError or ArrowException for an unreadable Parquet file."""
     if schema == LINES:
         return [Piece(run, str(path), 0, 0)]
     with storage.open_parquet(path) as file:
