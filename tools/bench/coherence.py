@@ -43,8 +43,8 @@ workload:
 
 
 def prepared(folder: Path, records: int) -> CaseDir:
-    """Run a small experiment below `folder`, and replace its ledger by one with `records` produced rows, its logs
-    likewise. Return the run directory. `folder` must not have an earlier run."""
+    """Run a small experiment below `folder`, which must not have an earlier run. Replace its ledger by one with
+    `records` produced rows, and its logs by logs that have all of them. Return the run directory."""
     file = folder / "coherence.yaml"
     file.write_text(EXPERIMENT, encoding="utf-8")
     subprocess.run([ACKPROOF, "run", file, "--out", folder / "runs"], check=True, capture_output=True)

@@ -33,8 +33,8 @@ RELEASES = NEWEST[::-1]
 
 @dataclass(frozen=True)
 class Figure:
-    """Result of one counterexample on one release. `said`: number of runs by verdict, or by another result in words.
-    `why`: reason of the first run. `seconds`: length of the longest run."""
+    """Result of one counterexample (`row`) on one release. `said`: number of runs by verdict, or by another result in
+    words. `why`: reason of the first run. `seconds`: length of the longest run."""
 
     row: str
     kafka: str

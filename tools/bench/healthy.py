@@ -140,7 +140,8 @@ def findings(kind: str, case: BatchCase) -> dict[str, int]:
 
 @dataclass
 class Tally:
-    """Totals over the runs so far: number of runs by verdict, findings by class, and records."""
+    """Totals over the runs so far: number of runs by verdict, findings by class, and all other counts by name
+    (`records`)."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)

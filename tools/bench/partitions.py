@@ -164,7 +164,7 @@ def find_faults(costs: dict[int, dict[str, StageCost]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return exit code 1 if a bar is exceeded, else 0."""
+    """Measure every stage at each count, and print the table. Return exit code 1 if a bar is exceeded, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -24,8 +24,8 @@ MOST = 12_000_000
 
 
 def searched(scope: Scope, *wanted: str) -> tuple[Search, float]:
-    """Search a scope until the `wanted` classes are found or all states are visited; none wanted: visit all states.
-    Return the search and its CPU seconds."""
+    """Search a scope until the `wanted` classes are found, or all states or `MOST` states are visited; without
+    `wanted`, classes do not end the search. Return the search and its CPU seconds."""
     search = Search(world(scope), frozenset(wanted) or frozenset({"nothing, all are looked at"}))
     began = time.process_time()
     search.run(max_states=MOST)
@@ -48,7 +48,7 @@ def described(scope: Scope) -> str:
 
 def row(name: str, scope: Scope, kind: str, note: str = "") -> str:
     """Return the Markdown row of one protection. `kind`: the class that must be found without it; '' if nothing may be
-    found."""
+    found. `note`: text that follows its name."""
     off, off_seconds = searched(replace(scope, rules=without(scope.rules, name)), *([kind] if kind else []))
     on, on_seconds = searched(scope)
     found = off.findings.get(kind)

@@ -60,7 +60,8 @@ LEAST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """One task of Spark that succeeded. `seconds`: its time. `starts`: True if it only starts a worker."""
+    """One task of Spark that succeeded. `stage`: id of its stage. `seconds`: its time. `starts`: True if it only starts
+    a worker."""
 
     stage: int
     seconds: float
@@ -122,8 +123,8 @@ def cores(count: int) -> Iterator[None]:
 
 
 def audited(ledger: Path, workers: int, folder: Path) -> Shared:
-    """Run one audit on a Spark cluster of its own with this number of workers. `folder`: for the cluster's files and
-    event log."""
+    """Run one audit on a Spark cluster of its own with this number of workers; return its wall time, counts and tasks.
+    `folder`: for the cluster's files and event log."""
     events = folder / "events"
     events.mkdir(parents=True)
     with cores(workers), cluster(folder, workers) as running:

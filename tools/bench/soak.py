@@ -4,9 +4,9 @@ found, and no process of the harness may grow.
 ``python tools/bench/soak.py --lies 1500,1560,1620 --settled 600 -- run experiments/soak.yaml --soak 30m --keep 3`` runs
 `ackproof` with the words after `--` in this process. At the seconds of the load in `--lies`, its first producer lies,
 once in each way (`tests/cluster/lies/lying_producer.py`). Every five seconds the resident memory (VmRSS) of this
-process, and of each process of the run that is no node, is recorded. At the end the tool prints the memory of each at
-two times, ``--settled`` seconds after the begin of the load (at most half of it) and at its end. It also prints the
-slope (least squares) in MiB per hour.
+process, and of each process of the run that is no node, is recorded. At the end the tool prints the memory of each
+twice: ``--settled`` seconds after the begin of the load (at most half of it), and at its end. It also prints the slope
+(least squares) in MiB per hour.
 
 Exit code 1 if a lie was found later or not at all, or something else was found. Also if the processes that lived
 throughout grow together by more than ``--most`` MiB per hour. Also if `ackproof` did not exit with 1 (without lies:
@@ -59,8 +59,8 @@ def is_producer(role: str) -> bool:
 
 @dataclass
 class Weigher:
-    """Samples memory, and requests the lies at their times. `lies`: file to create → second of the load. `looks`:
-    samples, each with the seconds of the load (`s`, negative before it) and MiB by role."""
+    """Samples memory, and requests the lies at their times; set `stop` to end it. `lies`: file to create → second of
+    the load. `looks`: samples, each with the seconds of the load (`s`, negative before it) and MiB by role."""
 
     lies: dict[Path, float]
     looks: list[dict[str, float]] = field(default_factory=list)
@@ -90,8 +90,8 @@ class Weigher:
 
 def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> float:
     """Print the memory of each process of the harness (by its role, such as `p0`), and its growth (slope), if it has at
-    least `FEWEST` samples. Return the slope, in MiB per hour, of the summed memory of those that are in every sample; 0
-    with fewer than `FEWEST` samples. Only samples from second `settled_s` to `until_s` of the load count."""
+    least `FEWEST` samples. Return the slope, in MiB per hour, of the summed memory of the processes that are in every
+    sample; 0 with fewer than `FEWEST` samples. Only samples from second `settled_s` to `until_s` of the load count."""
     of_load = [look for look in looks if settled_s <= look["s"] <= until_s]
     by_role: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in of_load:

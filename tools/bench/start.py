@@ -1,10 +1,10 @@
 """Benchmark: start of a cluster of one controller and three brokers, against the same four JVMs started by hand.
 
 ``python tools/bench/start.py [rounds]``. Measures the time from the first JVM to the first record that acks=all
-acknowledges on three replicas. Both ways alternate. By hand means: the same Java, jars, archives, flags and logging,
-Kafka's own settings except those of `BY_HAND` (short time-outs of the quorum, few threads, no log cleaner), and no
-harness. So the ratio shows what the harness adds, and the time by hand shows the speed of the machine. The bar (issue
-5) is 2.5 s on a machine on which the JVMs by hand take 1.7-2.1 s."""
+acknowledges on three replicas. Both ways alternate. By hand means without the harness: the same Java, jars, archives,
+flags and logging. Settings are Kafka's own except those of `BY_HAND`: short time-outs of the quorum, few threads, no
+log cleaner. So the ratio shows what the harness adds, and the time by hand shows the speed of the machine. The bar
+(issue 5) is 2.5 s on a machine on which the JVMs by hand take 1.7-2.1 s."""
 
 from __future__ import annotations
 

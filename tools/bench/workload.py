@@ -71,7 +71,7 @@ RUN, OTHER_RUN = "00" * 8, "11" * 8
 
 
 class Cost(NamedTuple):
-    """Records per second, and CPU microseconds per record."""
+    """Cost of producing. `rate`: records per second. `cpu_us`: CPU time per record, in microseconds."""
 
     rate: float
     cpu_us: float
@@ -271,7 +271,7 @@ def side_by_side(
 
 
 def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
-    """Run the measurements named in `what`: `producer`, `java`, `reader`."""
+    """Run the measurements named in `what` (`producer`, `java`, `reader`), and print a line for each."""
     for acks in ("1", "all", "0") if "producer" in what else ():
         spec = ProducerSpec(acks=acks, value_size=VALUE)
         config = producer_config(spec, bench.bootstrap, "bare")

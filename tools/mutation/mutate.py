@@ -47,8 +47,8 @@ RULES = (
 
 @dataclass(frozen=True)
 class Room:
-    """Modules to mutate, and the tests that must notice; none of these tests needs Java. `options`: further arguments
-    of pytest."""
+    """Modules to mutate, and the tests that must notice each mutant; none of these tests needs Java. `options`: further
+    arguments of pytest."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]

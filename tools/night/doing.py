@@ -19,7 +19,8 @@ from night.results import CaseResult, JobResult, expected_verdict
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
 CASE_S = 240.0
-"""Time limit in seconds per case of a job; a job that exceeds it is ended, and that is a problem of the night."""
+"""Time limit in seconds per case of a job, in addition to 60 s per job. A job that exceeds it is ended, and that is a
+problem of the night."""
 SLOW_TESTS_S = 7200.0
 _GRACE_S = 90.0
 

@@ -45,8 +45,8 @@ _CLIENTS = ("workload.producers.client", "workload.consumers.client")
 @dataclass(frozen=True)
 class Job:
     """One call of `ackproof run` for `file`, or of the Python module `module` if `file` is None. `words`: its
-    arguments. `weight`: number of cases, for a module a tenth of those of the night; by it jobs are distributed over
-    shards. `control`: True if the experiment has no fault."""
+    arguments. `weight`: number of cases, for a module a tenth of the night's cases; jobs are distributed over shards by
+    it. `control`: True if the experiment has no fault."""
 
     name: str
     weight: int
@@ -164,8 +164,8 @@ def _job(
     file: Path, release: str | None, backend: str, date: datetime.date, client: str = ""
 ) -> Job | Refused:
     """Return the job of one experiment on one release and backend, or the reason why it is refused. `release` None: the
-    experiment's matrix varies the release. `client`: library for all its clients, which must not change its verdicts;
-    '': the file's own."""
+    experiment's matrix varies the release. `client`: library for its producers and readers, which must not change its
+    verdicts; '': the file's own."""
     name = f"{file.stem} on {release}, {backend}" if release else f"{file.stem}, {backend}"
     name += f", {client}" if client else ""
     settings = (f"{_RELEASE}={release}",) if release else ()

@@ -52,8 +52,8 @@ class Seen(BaseModel, frozen=True):
 
 
 class Result(BaseModel, frozen=True):
-    """The outcome of one bug, with its two runs. `product`, `rules`, `experiment`: digests of the product's code, the
-    bug's rule and the experiment file."""
+    """The outcome of one bug. `planted`, `control`: its runs with and without the bug. `product`, `rules`,
+    `experiment`: digests of the product's code, the bug's rule and the experiment file."""
 
     bug: str
     outcome: Outcome
@@ -150,8 +150,8 @@ def write_measured(results: Iterable[Result]) -> None:
 
 
 class Store:
-    """Results in a folder, one file per bug and one per control. A result counts while rule, experiment and product are
-    the same."""
+    """Results in the folder `folder`, one file per bug and one per control. A result counts while the rule, the
+    experiment and the product are the same as at its measurement."""
 
     def __init__(self, folder: Path, product: str, *, any_product: bool = False) -> None:
         """`product`: digest of the present product (`digest_product`). `any_product`: True to accept results of other
