@@ -144,7 +144,8 @@ def count_partitions(run: Path) -> int:
 
 
 def find_faults(costs: dict[int, dict[str, StageCost]]) -> list[str]:
-    """Return a sentence for each bar that a stage exceeds; empty if all hold."""
+    """Return a sentence for each bar that a stage exceeds; empty if all hold. `costs`: by number of partitions and by
+    stage."""
     faults = []
     for count, bar in BARS_S.items():
         if count in costs:

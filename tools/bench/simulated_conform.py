@@ -23,7 +23,7 @@ from ackproof_model.replay.metadata import conform
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from simulated_run import simulated  # noqa: E402 — a tool beside the tests, not a package
+from simulated_run import simulated  # noqa: E402 — the tests are not a package
 
 
 def disagreement(file: ConformanceFile) -> Iterator[str]:

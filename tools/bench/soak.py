@@ -91,7 +91,8 @@ class Weigher:
 def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> float:
     """Print the memory of each process of the harness (by its role, such as `p0`), and its growth (slope), if it has at
     least `FEWEST` samples. Return the slope, in MiB per hour, of the summed memory of the processes that are in every
-    sample; 0 with fewer than `FEWEST` samples. Only samples from second `settled_s` to `until_s` of the load count."""
+    sample; 0 with fewer than `FEWEST` samples. Only samples (`looks`) from second `settled_s` to `until_s` of the load
+    count."""
     of_load = [look for look in looks if settled_s <= look["s"] <= until_s]
     by_role: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in of_load:
@@ -115,7 +116,7 @@ def told(looks: list[dict[str, float]], settled_s: float, until_s: float) -> flo
 
 
 def wrong(run: CaseDir, asked: bool) -> Iterator[str]:
-    """Yield a sentence if not every kind of lie was told, and one for each lie that was not found in its window or the
+    """Yield a sentence if a kind of lie did not happen, and one for each lie that was not found in its window or the
     next. Yield one more for each class of which the windows found another number than planted, except those in
     `HARMLESS`. `asked`: True if lies were requested."""
     audited = list(read_windows(run))

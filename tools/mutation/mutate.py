@@ -56,13 +56,13 @@ class Room:
 
 
 ROOMS = {
-    # Those that start and end Spark's JVM are left out.
+    # Tests that start and end Spark's JVM are left out.
     "audit": Room(
         ("ackproof/audit/*", "ackproof/ledgers/*", "ackproof/spark/*", "ackproof_lab/sql/*"),
         ("tests/audit", "tests/lab/test_asking.py"),
         ("-m", "not audit", "--confcutdir=tests/audit"),
     ),
-    # What the explorer has found once it remembers, and mutmut goes through the tests several times in one process.
+    # The explorer caches what it has found, and mutmut runs the tests several times in one process.
     "judge": Room(
         ("ackproof/judge/*",),
         ("tests/unit/judge", "tests/lab/test_claims.py", "tests/model/test_demands.py"),
@@ -109,7 +109,7 @@ ROOMS = {
     ),
     "rundir": Room(("ackproof/rundir/*",), ("tests/unit/rundir",), ("--confcutdir=tests/unit",)),
     "faults": Room(("ackproof/faults/*",), ("tests/unit/faults",), ("--confcutdir=tests/unit",)),
-    # Of the searches the largest is left out: what it finds is also asked of one state.
+    # The largest search is left out: another test checks on a single state what it finds.
     "reference": Room(
         ("ackproof_reference/*.py",),
         tuple(f"tests/model/test_{name}.py" for name in RULES),

@@ -103,8 +103,8 @@ def run_batch(
 
 def read_batch(batch: Path, names: Sequence[str]) -> dict[str, Seen]:
     """Read a batch whose cases differ in their Kafka. Return what each case showed, by the name of its bug (`CONTROL`:
-    the release without a bug). Cases without a verdict are left out. Raises `BadInput` for an unreadable
-    `batch.json`."""
+    the release without a bug). `names`: the bugs of the batch. Cases without a verdict are left out. Raises `BadInput`
+    for an unreadable `batch.json`."""
     seen: dict[str, Seen] = {}
     for case in BatchFile.load(BatchDir(batch).batch_json).cases:
         kafka = case.settings.get(_KAFKA)

@@ -115,7 +115,7 @@ def _find_zombies(
 
 def _find_next_generation(rows: Rows, row: Ints, events: Sequence[Event]) -> Ints:
     """Return the generation of the next assignment that a member reported after its commit, for each commit; -1 if it
-    reported none. `row`: indexes of the commits in `rows`."""
+    reported none. `row`: indexes of the commits in `rows`. `events`: membership events of all partitions, by time."""
     found = np.full(len(row), -1, np.int64)
     over = np.maximum(rows.ints("begun_ns"), rows.ints("done_ns"))[row]
     for member in np.unique(rows["member"][row]).tolist():
@@ -140,7 +140,8 @@ def _find_epochs_over(
     id changed, is not judged, nor is one after a static member left. If the run had a broker of Kafka 4.3 or later,
     commits that such a broker accepts are left out (`_may_commit`).
 
-    `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit.
+    `sent_commits`: three arrays with the index in `rows`, epoch, and position in the log of each commit. `events`:
+    membership events of all partitions, by time.
     """
     row, sent, position = sent_commits
     for member in np.unique(rows["member"][row]).tolist():

@@ -115,7 +115,8 @@ class _Ownership(NamedTuple):
 
 def _find_owners(events: Sequence[Event], commits: Rows) -> list[_Ownership]:
     """Return the times in which members owned a partition, by begin. `events`: events of the partition, and events that
-    name no partition, by time. An assignment without an accepted commit is left out.
+    name no partition, by time. `commits`: the group's commits for the partition. An assignment without an accepted
+    commit is left out.
 
     A commit without a generation counts for no member: the coordinator accepts such a commit from anybody while the
     group is empty, or in a transaction.

@@ -109,7 +109,7 @@ def group_tasks(units: Sequence[AnyUnit], limits: Limits, cores: int) -> list[li
     small = sum(cost for cost in costs if cost < limits.task_rows)
     large = sum(cost >= limits.task_rows for cost in costs)
     count = count_tasks(large + math.ceil(small / limits.task_rows), cores)
-    # The next longest goes to the task with the least until then.
+    # The most expensive unit that is left goes to the task with the lowest cost so far.
     found: list[list[AnyUnit]] = [[] for _ in range(count)]
     waiting = [(0, number) for number in range(count)]
     for at in sorted(range(len(units)), key=lambda at: -costs[at]):

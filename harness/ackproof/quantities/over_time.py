@@ -165,7 +165,7 @@ def _without_holes(
 
 def _eventually(evidence: Evidence, bound: Bound, observed: Observations, name: str, spans: Spans) -> Answer:
     """Answer `eventually`: the state must hold at some time in one of the window's spans. The time between two spans is
-    left out."""
+    left out. `name`: the state in words."""
     each = [
         _eventually_between(
             evidence, bound, observed, name, evidence.load_begins if bound.window == WHOLE else begin, end
@@ -218,7 +218,7 @@ def _came_about(evidence: Evidence, bound: Bound, observed: Observations) -> boo
 def _settles(evidence: Evidence, bound: Bound, observed: Observations, name: str, begin: float) -> Answer:
     """Answer `settles`: the state must hold from some moment until the load ends. If an observation breaks it before,
     that moment has a deadline: `bound.by_s` seconds after the window or the load began, whichever is later; without
-    `by_s`, the end of the load. `begin`: begin of the window, in ns."""
+    `by_s`, the end of the load. `name`: the state in words. `begin`: begin of the window, in ns."""
     begin, end = max(begin, evidence.load_begins), evidence.load_ends
     by = end if bound.by_s is None else begin + bound.by_s * 1e9
     inside = list(observed.inside(begin, end))

@@ -136,7 +136,7 @@ it.
 
 def _elections(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
     log = evidence.metadata_log
-    # A reader's group has Kafka make a topic of its own, with any leader.
+    # Kafka creates `__consumer_offsets` for the groups of readers, with any leader.
     places = [place for place in log.states if place == ask.place or not (ask.place or internal(place.topic))]
     wanted = {"": (True, False, None), "clean": (True,), "unclean": (False,)}[kind]
     count = sum(clean in wanted for place in places for _, clean in log.elections(place))

@@ -127,9 +127,9 @@ def _open(
 def _chosen(
     files: Sequence[Path], words: Sequence[str], tags: Sequence[str], settings: Sequence[str]
 ) -> Mapping[Path, Mapping[str, ClaimSpec]]:
-    """Return the selected claims by file and name. Raises `BadInput` if none is selected, or if two files
-    have a claim of the same name.
-    """
+    """Return the selected claims by file and name. `words`: texts, one of which must be in the name or statement of a
+    claim. `tags`: sources, one of which a claim must have. An empty sequence selects all. Raises `BadInput` if no claim
+    is selected, or if two files have a claim of the same name."""
     from ackproof.plan import load
 
     found: dict[Path, dict[str, ClaimSpec]] = {}

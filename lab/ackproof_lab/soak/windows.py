@@ -144,7 +144,7 @@ class Soaker(Watcher):
 
     def _close_and_audit(self, close: Callable[[CaseDir], WindowTask]) -> None:
         """Close a window and audit it. On failure note the reason in the timeline, and leave the window's offsets to
-        the next one."""
+        the next one. `close`: closes the window, whose folder it gets, and returns the task of its audit."""
         folder = window_dir(self._case, self._number)
         folder.path.mkdir(parents=True, exist_ok=True)
         try:
