@@ -37,8 +37,8 @@ Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
 
 def _every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
     """Yield ((quantity, window), value) for every quantity of a run over all partitions together; quantity and window
-    are texts. Add the quantities that its experiment expects, such as those of one partition, but not states
-    (`isr`)."""
+    are texts. Also yield the quantities that the run's experiment expects, such as those of one partition, but no
+    states (`isr`)."""
     told: set[Asked] = set()
     for row in rows(evidence, partitions=False):
         told.add((row.quantity, row.window))
