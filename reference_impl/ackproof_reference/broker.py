@@ -16,7 +16,7 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 class Progress(NamedTuple):
     """A leader's knowledge of another replica. `end`: offset of its last fetch, which counts as its log end; UNKNOWN
     before its first fetch. Without `replicated_by_next_fetch` (`Rules`), `end` includes the batches sent in answer to
-    that fetch. `broker_epoch`: the incarnation of the broker that sent the fetch."""
+    that fetch. `broker_epoch`: the incarnation of the broker that sent the fetch; UNKNOWN before it."""
 
     replica: int
     end: int = UNKNOWN
@@ -41,8 +41,8 @@ class Leader(NamedTuple):
     """A replica that leads. `epoch`: its leader epoch. `start`: the log end offset when that epoch began.
 
     `progress`: one entry for each other replica. `waiting`: unanswered requests with acks=all. `pending`: the ISR in
-    the leader's pending proposal, None without one. It is pending until the controller's answer, after some errors
-    until newer metadata (`isr_answered`). At most one proposal is in flight (KIP-497).
+    the leader's pending proposal, None without one. A proposal is pending until the controller's answer; after some
+    errors it is pending until newer metadata (`isr_answered`). At most one proposal is in flight (KIP-497).
     """
 
     epoch: int

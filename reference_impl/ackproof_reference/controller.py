@@ -63,7 +63,8 @@ def may_register(metadata: Metadata, broker: int) -> bool:
 def register(
     metadata: Metadata, broker: int, clean_epoch: int, rules: Rules
 ) -> tuple[Metadata, Registration]:
-    """Register a new incarnation of a broker; return the metadata and its registration (registerBroker).
+    """Register a new incarnation of a broker; return the metadata, and the registration of that incarnation
+    (registerBroker).
 
     The broker is fenced until it has caught up with the metadata. `clean_epoch`: the broker epoch in its
     clean-shutdown file; -1 without that file. With ELR and `unclean_shutdown_detection`, a broker whose file does
@@ -83,8 +84,8 @@ def register(
 
 
 def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
-    """Return the metadata after a broker has caught up with it (handleBrokerUnfenced): the broker is unfenced. A
-    partition without a leader may elect it."""
+    """Return the metadata after a broker has caught up with it (handleBrokerUnfenced): the broker is unfenced. If the
+    partition has no leader, an election takes place, which may make this broker the leader."""
     changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=False))
     if changed.partition.leader != NO_LEADER:
         return changed
@@ -92,10 +93,12 @@ def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 
 def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
-    """Change the ISR as its leader proposes, or refuse (ReplicationControlManager.validateAlterPartitionData).
+    """Change the ISR as its leader proposes, or refuse the proposal
+    (ReplicationControlManager.validateAlterPartitionData).
 
-    Returns the metadata, unchanged if refused, and the answer to the leader. An accepted proposal also ends the
-    recovery after an unclean election: Kafka inspects no log (KIP-704). It may complete a reassignment (`decide`).
+    Returns the metadata and the answer to the leader; after a refusal the metadata is unchanged, and the answer has the
+    error. An accepted proposal also ends the recovery after an unclean election: Kafka inspects no log (KIP-704). It
+    may complete a reassignment (`decide`).
     """
     partition = metadata.partition
     error = _invalid(metadata, request, rules)

@@ -80,9 +80,8 @@ def decide(
 
 
 def _completes(old: Partition, isr: tuple[int, ...], rules: Rules) -> bool:
-    """Return True if this ISR ends the reassignment in progress
-    (PartitionReassignmentReplicas.maybeCompleteReassignment).
-    """
+    """Return True if the new ISR `isr` ends the reassignment in progress; False without one
+    (PartitionReassignmentReplicas.maybeCompleteReassignment). `old`: the partition before the change."""
     if not old.adding and not old.removing:
         return False
     target = set(old.replicas) - set(old.removing)
@@ -125,10 +124,17 @@ def _elect(
 ) -> tuple[int, bool]:
     """Return the leader, and True if the election was clean (electAnyLeader, electPreferredLeader).
 
-    A replica may lead if it is unfenced, not stopping, and in the ISR (if that is empty: in the ELR). The leader is, in
-    this order: with PREFERRED, the first of `order`, if it may lead; the present leader, if it still may; the first of
-    `order` that may; if ISR and ELR are empty, the last known leader (with `last_known_leader_unfenced`, if it is
-    unfenced and not stopping); with UNCLEAN any live replica; NO_LEADER, which counts as clean."""
+    A replica may lead if it is unfenced, not stopping, and in the ISR (if that is empty: in the ELR). The leader is the
+    first of these that exists:
+
+    * with PREFERRED, the first of `order`, if it may lead;
+    * the present leader, if it still may lead;
+    * the first of `order` that may lead;
+    * with ELR, if ISR and ELR are empty: the last known leader, if it is in `order`. The rule
+      `last_known_leader_unfenced` demands that it is unfenced and not stopping. The election is unclean;
+    * with UNCLEAN, the first of `order` that is unfenced and not stopping. The election is unclean;
+    * NO_LEADER, which counts as clean.
+    """
     old = metadata.partition
 
     def acceptable(replica: int) -> bool:
@@ -157,10 +163,10 @@ def _elect(
 
 
 def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules, *, led: bool) -> int:
-    """Return the last known leader, which is kept with ELR while there is no leader; else NO_LEADER
+    """Return the last known leader after a change; NO_LEADER without ELR, or if there is a leader
     (maybeUpdateLastKnownLeader).
 
-    `led`: True if this change also writes the leader field.
+    `old`: the partition before the change. `isr`: the new ISR. `led`: True if the change also writes the leader field.
     """
     if not rules.elr or leader != NO_LEADER:
         return NO_LEADER

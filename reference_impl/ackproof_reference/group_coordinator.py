@@ -76,7 +76,8 @@ class GroupState(NamedTuple):
 
 def join(group: GroupState, member: int, rules: GroupRules, *, holds: bool = False) -> GroupState:
     """Return the group after a member has joined or rejoined it. `holds`: the member keeps the partition meanwhile
-    (cooperative). In KIP-848 the group epoch rises, and the assignor has to choose again (`assign`)."""
+    (cooperative). A classic group begins a rebalance, unless one is being prepared. In KIP-848 the group epoch rises,
+    and the assignor has to choose again (`assign`)."""
     if rules.protocol is GroupProtocol.CONSUMER:
         return group._replace(epoch=group.epoch + 1).put(member, Entry(epoch=group.epoch + 1))
     prepared = _prepare(group)
@@ -111,8 +112,7 @@ def complete_join(group: GroupState) -> GroupState | None:
 
 
 def choices(group: GroupState, rules: GroupRules) -> tuple[int, ...]:
-    """Return the members to which an assignor may give the partition now: all of them, because it is free to move it.
-    () if the group has no members.
+    """Return the members to which an assignor may give the partition: all members of the group. () if it has none.
 
     With the cooperative protocol, while a member holds the partition, the choice is that member or nobody (NOBODY): the
     holder gives the partition up first, and joins again (KIP-429)."""
@@ -140,6 +140,7 @@ def heartbeat(group: GroupState, member: int) -> GroupState:
 
     The member gets the group's epoch, and also the partition if it is to have it and no member holds it. A
     member that must give the partition up keeps epoch and partition until it has reported that (`revoked`).
+    Nothing changes for a member that was removed.
     """
     entry = group.entries[member]
     if entry is None or (entry.holds and group.owner != member):
@@ -151,7 +152,8 @@ def heartbeat(group: GroupState, member: int) -> GroupState:
 
 
 def revoked(group: GroupState, member: int) -> GroupState:
-    """Return the group after the heartbeat by which a member reports that it has given the partition up (KIP-848)."""
+    """Return the group after the heartbeat by which a member reports that it has given the partition up (KIP-848). The
+    member gets the group's epoch. Nothing changes for a member that was removed."""
     entry = group.entries[member]
     return group if entry is None else group.put(member, entry._replace(epoch=group.epoch, holds=False))
 
@@ -273,7 +275,8 @@ def _replay(records: tuple[OffsetRecord, ...]) -> tuple[int, dict[int, int]]:
 @cache
 def compact(log: OffsetsLog) -> OffsetsLog:
     """Return the log without the replicated records that no reader of it needs, as the log cleaner leaves it. Offsets
-    of open transactions stay, and so does the order of the remaining records."""
+    of open transactions stay, and so does the order of the remaining records. An offset that a transaction committed
+    stays without its marker, as a record outside of transactions."""
     counted, pending = _replay(log.records[: log.replicated])
     places = sorted({counted, *pending.values()} - {-1})
     kept = tuple(

@@ -33,7 +33,8 @@ from ackproof_reference.transactions import check_marker, marker_batch
 
 
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAndMessages:
-    """Begin an epoch at the log end, without knowledge of the followers' logs until they fetch (Partition.makeLeader).
+    """Return the broker as leader of a new epoch, which begins at its log end, and its answers to waiting producers
+    (Partition.makeLeader). Until the followers fetch, the leader has no knowledge of their logs.
 
     A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log was not cut
     meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are refused; by rules
@@ -172,7 +173,8 @@ def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> Broker
     """Return the leader's answer to the question where an epoch ends in its log (KIP-101); the broker's state does not
     change. The answer names the requested epoch; since KIP-279, the epoch that was found (`end_of_epoch`).
 
-    A broker that does not lead, or with `fetch_fencing` leads in another epoch, answers with an error."""
+    A broker that does not lead answers with an error. So does one that leads in another epoch, if the rules have
+    `fetch_fencing`."""
     leader = broker.process.role
     error = _refused(leader, asked.leader_epoch, rules)
     end = end_of_epoch(broker.log, asked.epoch)

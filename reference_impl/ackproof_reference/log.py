@@ -1,7 +1,8 @@
-"""A replica's log: batches, leader epochs, high watermark, and how much of it the disk has seen.
+"""A replica's log: batches, leader epochs, high watermark, and the offset up to which it is flushed.
 
-Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. All functions return a
-new log. A log survives the kill of its process; what `lose_power` cuts does not survive a power loss.
+Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. A log is never changed
+in place: a function that changes it returns a new one. A log survives the kill of its process as a whole; a power loss
+can remove what is not flushed (`lose_power`).
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ class Log(NamedTuple):
 
 
 def append(log: Log, batch: Batch) -> Log:
-    """Return the log with a batch at its end; the batch's epoch enters the epoch cache (UnifiedLog.append).
+    """Return the log with a batch at its end (UnifiedLog.append). A follower appends the batch as the leader wrote it.
 
-    Epochs without batches leave the cache (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). A follower appends
-    the batch as the leader wrote it. Raises ValueError for a batch that begins below the log end: an error of the
-    model.
+    If the batch's epoch is newer than all in the epoch cache, it enters the cache. Epochs without batches then leave
+    it (LeaderEpochFileCache.maybeTruncateNonMonotonicEntries). Raises ValueError for a batch that begins below the log
+    end: an error of the model.
     """
     if batch.base < log.end:
         raise ValueError(f"{batch} does not continue a log that ends at {log.end}")

@@ -70,7 +70,7 @@ class WriteMarker(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A follower's request for the records after its log end (`offset`). `broker_epoch`: the follower's incarnation.
+    """A follower's request for the records from its log end (`offset`) on. `broker_epoch`: the follower's incarnation.
 
     `leader_epoch`: epoch in which it follows (KIP-320). `last_epoch`: the last epoch in its log (KIP-595); UNKNOWN if
     it has none.

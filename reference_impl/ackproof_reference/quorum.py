@@ -90,8 +90,8 @@ def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
 def fetch(
     follower: Server, leader: Server, own: int, voters: int, rules: QuorumRules
 ) -> tuple[Server, Server]:
-    """Let follower `own` fetch once: it truncates where the logs diverge, or takes one entry. `voters`:
-    number of voters.
+    """Let follower `own` fetch once: it truncates where the logs diverge, or takes the next entry if there is one.
+    `voters`: number of voters.
 
     Returns follower and leader. The fetch offset tells the leader what the follower holds, and may advance the
     high watermark. A follower of a newer epoch makes the leader step down; one of an older epoch takes the

@@ -24,13 +24,14 @@ class Truncation(Enum):
 class Rules:
     """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.3 and later.
 
-    Most fields are switches: True if the sentence below the field holds in this variant."""
+    Most fields are switches: True if the sentence below the field holds in this variant. The release behind a KIP or an
+    issue is the first one in which it holds."""
 
     # Settings of the topic and the brokers.
     min_insync: int = 1
     unclean_election: bool = False
     max_fetch_batches: int = 1
-    """Number of batches in one fetch response; 1 gives the most interleavings."""
+    """Greatest number of batches in one fetch response; 1 gives the most interleavings."""
 
     # Logs.
     truncation: Truncation = Truncation.ON_FETCH
@@ -42,8 +43,8 @@ class Rules:
     """A follower's high watermark never passes its own log end (UnifiedLog.maybeUpdateHighWatermark)."""
 
     checkpointed_at_once: bool = True
-    """A broker starts with the high watermark that it had. Off: with any older one, for the checkpoint is written every
-    five seconds (replica.high.watermark.checkpoint.interval.ms)."""
+    """A broker starts with the high watermark that it had when it ended. Off: perhaps with an older one, because the
+    checkpoint is written every five seconds (replica.high.watermark.checkpoint.interval.ms)."""
 
     # The leader.
     replicated_by_next_fetch: bool = True
@@ -66,7 +67,7 @@ class Rules:
     alter_partition: bool = True
     """The ISR is changed by a request to the controller (KIP-497); off: the leader writes the state node itself."""
     partition_epoch_check: bool = True
-    """An ISR change must know the newest partition epoch (compare and set on the version)."""
+    """An ISR change must name the newest partition epoch, else it is refused (compare and set on the version)."""
     broker_epoch_check: bool = True
     """An ISR change names the incarnation of every member, and old ones are refused (KIP-903, 3.5)."""
     fencing: bool = True
@@ -78,9 +79,9 @@ class Rules:
     unclean_shutdown_detection: bool = True
     """With ELR, a broker that comes back from an unclean stop leaves ISR and ELR (KIP-966, 4.0)."""
     last_known_leader_unfenced: bool = True
-    """The last known leader is elected only when it is unfenced (KAFKA-19522, 4.1)."""
+    """The last known leader is elected only while it is neither fenced nor stopping (KAFKA-19522, 4.1)."""
     last_known_when_leaderless: bool = True
-    """With ELR, the last known leader is written when nobody leads any more; off: when the ISR is empty (4.0)."""
+    """With ELR, the last known leader is written when nobody leads any more; off, as in 4.0: when the ISR is empty."""
     completes_past_kept: bool = True
     """A reassignment that removes no more replicas than it adds ends when the added ones are in the ISR. Those that it
     keeps need not be (KAFKA-19975, 4.3); off: it ends when the whole target is in the ISR."""
@@ -142,7 +143,7 @@ PROTECTIONS: Mapping[str, Mapping[str, object]] = {
     "sequence numbers": {"idempotence": False},
     "noticed epochs": {"notice_skipped_epochs": False},
 }
-"""By name of a protection: the fields of `Rules` that switch it off."""
+"""By name of a protection: the fields of `Rules`, with the values that switch it off."""
 
 
 def without(rules: Rules, *names: str) -> Rules:
@@ -184,7 +185,8 @@ class GroupRules:
     static: bool = False
     """Members have a group.instance.id: one that comes back takes over its entry (KIP-345)."""
     stable_fetch: bool = True
-    """OffsetFetch waits for the marker of a pending offset (KIP-447); off: with isolation read_uncommitted."""
+    """OffsetFetch waits for the marker of a pending offset (KIP-447); off: it does not wait, as for a consumer with
+    isolation.level read_uncommitted."""
     accept_since_assignment: bool = True
     """KIP-848: a commit may name any member epoch since the one at which the partition was assigned, while
     the member holds it (KIP-1251, 4.3); off: only the member's present epoch."""
@@ -198,7 +200,7 @@ class GroupRules:
     load_offsets: bool = True
     """A new coordinator loads the committed offsets from the log; off: it begins with an empty log."""
     load_shift: int = 0
-    """Number of offsets that a new coordinator adds to the committed offset; 0: none."""
+    """Number that a new coordinator adds to the committed offset, may be negative; 0: it changes nothing."""
 
 
 _GROUPS_43 = GroupRules()
@@ -214,7 +216,8 @@ GROUP_VERSIONS: Mapping[str, GroupRules] = {
 
 
 def group_rules_of(version: str) -> GroupRules:
-    """Return the rules of consumer groups of a Kafka release such as "4.3.1" or "3.9.2-zk".
+    """Return the rules of consumer groups of a Kafka release such as "4.3.1" or "3.9.2-zk". They are those of the
+    newest known release line that is not above it; before 4.0 those of 3.9.
 
     Raises ValueError if `version` is not a release, or is older than KIP-447 (2.5).
     """
@@ -264,8 +267,8 @@ VERSIONS: Mapping[str, Rules] = {
     "4.2": _KRAFT_42,
     "4.3": _KRAFT_43,
 }
-"""Rules of each release with its default settings: with KRaft, unless the name ends in -zk. Releases before 2.8 have
-ZooKeeper only."""
+"""Rules by the first release that has them, with its default settings: with KRaft, unless the name ends in -zk.
+Releases before 2.8 have ZooKeeper only."""
 
 
 def rules_of(version: str, *, elr: bool | None = None) -> Rules:

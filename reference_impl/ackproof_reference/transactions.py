@@ -128,8 +128,8 @@ class Transaction(NamedTuple):
     was given out yet. `marker_epoch`: producer epoch in the markers.
 
     `partitions`: partitions in the transaction; after the decision, those whose marker is missing. `decided`: all
-    partitions that the decision covers. `version`: transaction.version of the client; with 2 each transaction has its
-    own epoch (KIP-890, second part).
+    partitions that the decision covers. `coordinator_epoch`: it is raised whenever another coordinator loads the state.
+    `version`: transaction.version of the client; with 2 each transaction has its own epoch (KIP-890, second part).
     """
 
     producer: int

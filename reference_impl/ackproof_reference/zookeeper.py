@@ -99,8 +99,8 @@ def write_state(
 ) -> tuple[Ensemble, bool]:
     """Write `leader` as the partition's leader, as a broker does that believes itself the controller.
 
-    Return the ensemble, and True if the write succeeded. ZooKeeper refuses the write if another controller has been
-    elected since (a zombie controller) and the rules have `epoch_check`.
+    Return the ensemble, and True if the write succeeded. With the rule `epoch_check`, ZooKeeper refuses the write of a
+    zombie controller: another controller has been elected after it.
     """
     if rules.epoch_check and member.acts != ensemble.controller_epoch:
         return ensemble, False

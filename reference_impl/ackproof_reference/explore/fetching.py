@@ -120,8 +120,8 @@ def _fetching(
 
 
 def connection(process: int, under_way: int) -> Group:
-    """Return the group of steps that drops answers to requests which a broker sent before it died. `process`,
-    `under_way`: indices of the cells with the broker's memory and its message in flight."""
+    """Return the group of steps in which an answer is dropped, because the broker sent its request before it died.
+    `process`, `under_way`: indices of the cells with the broker's memory and its message in flight."""
     return Group("connection", (process, under_way), _no_connection, at_once=_of_connection)
 
 
@@ -162,7 +162,7 @@ def _serving(
     proposal: Proposal,
     under_way: UnderWay,
 ) -> Iterator[Move]:
-    """Yield the step in which broker `own` answers a follower's request. If its process is down, the step is that the
+    """Yield the step in which broker `own` answers a follower's request (`under_way`). If its process is down, the
     follower gets no answer. A refusal (except OFFSET_OUT_OF_RANGE) is not kept in flight: the follower asks again."""
     name = f"broker {own}"
     if not isinstance(under_way, Request) or under_way.leader != own:
@@ -264,7 +264,7 @@ def _counts(rules: Rules, request: Request) -> bool:
 
 def _requests_after(before: Request | None, after: Request | None, under_way: object) -> tuple[Hashable, ...]:
     """Return the values that a broker's fetch cell, now `under_way`, can have after a step of the broker. `before`,
-    `after`: its next request before and after the step; `before` is None, too, for one without effect (`_counts`)."""
+    `after`: its next request before and after the step; None: none, or in `before` one without effect (`_counts`)."""
     if isinstance(under_way, Late):
         return (after if under_way.request == after else under_way,)
     if isinstance(under_way, Reply):
@@ -353,8 +353,8 @@ def _feeding(
 ) -> Iterator[Move]:
     """Yield the step in which leader `own` answers the request in flight of `other` (`under_way`, not `Late`), and
     `other` takes the answer. `log`, `process`: log and memory of `own`. `its`, `memory`: those of `other`. There is
-    no step if the request changes the leader (beyond what `remembered` drops), or makes it send other messages. A
-    refused request has none either, except with the answer OFFSET_OUT_OF_RANGE."""
+    no step if the request changes the leader (beyond what `remembered` drops), or makes it send other messages. Nor is
+    there one if the leader refuses the request with another error than OFFSET_OUT_OF_RANGE."""
     if not isinstance(under_way, Request) or under_way.leader != own or not process.up:
         return
     before, follower = Broker(own, log, process), Broker(other, its, memory)

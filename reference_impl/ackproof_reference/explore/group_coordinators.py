@@ -121,7 +121,8 @@ class CoordinatorSteps:
 
     def _assign_to(self, state: WorldState, number: int, epoch: int) -> WorldState | None:
         """Return the state in which a member has the partition and knows the committed offset (0 if there is none).
-        None while OffsetFetch waits for a transaction marker (`stable_fetch`)."""
+        `epoch`: the member epoch or generation that the member gets. None while OffsetFetch waits for a transaction
+        marker (`stable_fetch`)."""
         loaded = load_offsets(state.log)
         if self.rules.stable_fetch and loaded.pending:
             return None

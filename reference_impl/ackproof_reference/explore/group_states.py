@@ -53,7 +53,7 @@ class Stage(IntEnum):
     HANDED = 1
     """The member got the record before its position, and has not processed it."""
     PROCESSED = 2
-    """The member has processed the record before its position, and commits."""
+    """The member has processed the record before its position, and has yet to commit it."""
     COMMITTED = 3
     """The member has committed past the record at its position, and has not processed it."""
     PENDING = 4

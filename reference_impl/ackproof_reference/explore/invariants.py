@@ -80,7 +80,8 @@ def _complete(
 
 
 def _matching(one: int, other: int, log: Log, others: Log) -> Broken:
-    """Yield a finding if two logs differ below the lower of their high watermarks (log matching)."""
+    """Yield a finding if two logs differ below the lower of their high watermarks (log matching). `one`, `other`: the
+    brokers that have `log` and `others`."""
     below = min(log.high_watermark, others.high_watermark)
     mine, its = records(log.below(below)), records(others.below(below))
     if mine != its:

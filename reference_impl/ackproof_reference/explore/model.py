@@ -83,10 +83,10 @@ class Group(NamedTuple):
     `at_once(value)` gets the value of one of the cells and returns the part on which the step depends; None: there is
     no step with this value.
 
-    `row`: groups with the same row share one cache of steps, whose key is the values of all their cells. That pays if
-    these cells have far fewer combinations of values than there are states. `counts`: the fields that the group reads
-    of a cell of counters (`Model.counters`); it sees 0 in the other fields and does not change them. `steps`: length of
-    each step in a counterexample; above 1 if the step combines several."""
+    `row`: groups with the same row share one cache of steps, whose key is the values of all their cells; "": the group
+    shares none. Sharing pays if these cells have far fewer combinations of values than there are states. `counts`: the
+    fields that the group reads of a cell of counters (`Model.counters`); it sees 0 in the other fields and does not
+    change them. `steps`: length of each step in a counterexample; above 1 if the step combines several."""
 
     name: str
     cells: tuple[int, ...]
@@ -133,7 +133,7 @@ class Model:
     """Number of bits for the values of each cell at first, one number per cell; it grows when needed. Ignored
     for cells of counters, whose size is known. Empty: the same for all."""
     retold: Callable[[Sequence[Row]], list[StoryLine]] | None = None
-    """Turns a path of states into a counterexample for readers, if the steps of the model are not the steps to show."""
+    """Turns a path of states into a counterexample for readers. None: the steps of the model are the steps to show."""
     ranked: bool = False
     """True if states that differ in their epochs, but not in the order of these, count as equal (`ranking.py`)."""
     frugal: bool = False

@@ -81,7 +81,8 @@ def moves(scope: Scope) -> tuple[Group, ...]:
 
 
 def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Move]:
-    """Yield the elections that an administrator, or the balancing timer, requests from the controller."""
+    """Yield the steps in which the controller moves the leadership, holds a preferred or an unclean election, or begins
+    a reassignment. Steps that would change nothing are left out."""
     rules = scope.rules
     for broker in metadata.partition.isr if budget.hand_overs else ():
         changed = controller.hand_over(metadata, broker, rules)
@@ -109,7 +110,7 @@ def _elections(scope: Scope, budget: Budget, metadata: Metadata) -> Iterator[Mov
 
 def _life(scope: Scope, own: int, budget: Budget, log: Log, process: Process) -> Iterator[Move]:
     """Yield the steps in which a broker's process is killed, or its machine loses power, and with it records that were
-    not flushed.
+    not flushed. A machine whose process is down may lose power, too; one that has flushed all records may not.
 
     Without the rule `checkpointed_at_once`, the checkpointed high watermark may then be older than the one in memory.
     """
@@ -227,8 +228,8 @@ def _starting(scope: Scope, own: int, metadata: Metadata, log: Log, process: Pro
 
 
 def _failover_groups(scope: Scope, own: int) -> Iterator[Group]:
-    """Yield two groups: a controller fails during a decision (if the scope has `failovers`); a broker repeats its
-    unanswered shutdown request. Yield nothing without the rule `fencing`."""
+    """Yield the group in which a controller fails during a decision, if the scope has `failovers`. Then yield the group
+    in which a broker repeats its unanswered shutdown request. Yield nothing without the rule `fencing`."""
     if not scope.rules.fencing:
         return
     if scope.budget.failovers:

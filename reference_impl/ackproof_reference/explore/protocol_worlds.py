@@ -81,7 +81,8 @@ class QuorumBounds(NamedTuple):
 
 def quorum(rules: QuorumRules, bounds: QuorumBounds, servers: int = 3) -> Model:
     """Return the model of a KRaft quorum (KIP-595) of `servers` voters. At first all logs are empty, and no server
-    leads. Classes of findings: `lost`, `conflict`, `two leaders`.
+    leads. `bounds`: how many elections, crashes and new entries may happen. Classes of findings: `lost`, `conflict`,
+    `two leaders`.
     """
     groups = [Group("observed", (1,), check=attrgetter("wrong"))]
     for one in range(servers):
@@ -155,8 +156,9 @@ class PacificaBounds(NamedTuple):
 
 
 def pacifica(rules: PacificaRules, bounds: PacificaBounds, replicas: int = 3) -> Model:
-    """Return the model of a PacificA replica group. At first replica 0 is the primary, all replicas are
-    members, all logs are empty. Classes of findings: `lost`, `conflict`, `stale read`.
+    """Return the model of a PacificA replica group. At first replica 0 is the primary, all replicas are members, all
+    logs are empty. `bounds`: how many suspicions and new entries may happen. Classes of findings: `lost`, `conflict`,
+    `stale read`.
     """
     first = Configuration(0, 0, tuple(range(replicas)))
     groups = [Group("seen", (1,), check=attrgetter("wrong"))]
@@ -245,9 +247,9 @@ def controllers(rules: ZooKeeperRules, brokers: int = 3, expiries: int = 1, writ
     """Return the model of controller election in ZooKeeper. At first all brokers have a session, and none is
     controller.
 
-    Classes of findings: `overwritten` (a controller overwrote the partition's state of a newer one), `nobody`
-    (no broker will ever learn that there is no controller). `brokers`: number of brokers. `expiries`: how
-    many sessions may expire. `writes`: how many times a controller may write a new leader of the partition.
+    Classes of findings: `overwritten` (a controller overwrote a partition state that a newer controller had written),
+    `nobody` (no broker will ever learn that there is no controller). `brokers`: number of brokers. `expiries`: how many
+    sessions may expire. `writes`: how many times controllers may write a new leader of the partition.
     """
     everyone = tuple(range(brokers))
     members = tuple(3 + n for n in everyone)

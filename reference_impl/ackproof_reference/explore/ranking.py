@@ -206,9 +206,8 @@ class Admission:
         """True if no reduction is on: every state is kept, unchanged."""
 
     def alike(self, state: int) -> int:
-        """Return a packed state with ranks in place of epochs. It stands for all states that differ only in
-        epochs. Without the reduction `ranking` the state is returned as it is.
-        """
+        """Return a packed state with ranks in place of epochs. The result is the same for all states that differ only
+        in the values of epochs, not in their order. Without the reduction `ranking` it is `state` itself."""
         return state if self._ranks is None else self._ranks.rank(state)
 
     def admits(self, state: int, seen: dict[int, int]) -> bool:

@@ -129,7 +129,7 @@ class Scope:
         return replace(self, reductions=NO_REDUCTIONS._replace(void=self.reductions.void))
 
     def strikes(self, broker: int) -> bool:
-        """Return True if this broker may lose power or be cut off."""
+        """Return True if `victims` lets this broker lose power or be cut off."""
         return not self.victims or broker in self.victims
 
 
@@ -163,6 +163,6 @@ def broker_of(cell: int) -> int:
 
 
 def memory_row(broker: int) -> str:
-    """Return the name of a cache of steps (`Group.row`), for groups of steps that read no other broker's cells than
-    this one's. Groups with the same name are looked up together."""
+    """Return the name of the cache of steps (`Group.row`) that a broker's groups share. It is meant for groups that
+    read cells of no other broker."""
     return f"broker {broker}"

@@ -135,8 +135,9 @@ class Search:
         """Search until all wanted findings are made, all states visited, or a limit is reached (None: no limit);
         return `progress`.
 
-        `max_states`: states found in all. `max_bytes`: memory. `max_seconds`: time of this call. The limits are
-        checked after each slice of at most 8192 states, when `watch` is called with the progress, too.
+        `max_states`: limit of the states found, over all runs of the search. `max_bytes`: limit of its memory
+        (`bytes`). `max_seconds`: limit of the time of this call. The limits are checked after each slice of at most
+        8192 states, when `watch` is called with the progress, too.
         """
         slice_ = min(_SLICE, max(1, max_states // 8)) if max_states is not None else _SLICE
         began, before = time.perf_counter(), self.progress.seconds

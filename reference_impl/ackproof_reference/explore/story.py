@@ -26,8 +26,8 @@ def counterexample_lines(finding: Finding, way: Sequence[StoryLine]) -> Iterator
 
 
 def format_value(value: Hashable) -> str:
-    """Return the value of one part of the model's state (such as a broker's log) as one line of text for a
-    counterexample."""
+    """Return the value of one cell of a partition's model as one line of text for a counterexample. The value is a log,
+    a broker's memory, the controller's metadata, the client, or a message in flight. None is `nothing under way`."""
     if isinstance(value, Log):
         batches = " ".join(f"{batch.base}:e{batch.epoch}#{batch.sequence}" for batch in value.batches)
         return f"[{batches}] high watermark {value.high_watermark}, flushed {value.flushed}"

@@ -29,7 +29,7 @@ class _Counters:
         self.make = record._make
         self.most: tuple[int, ...] = tuple(record)
         self.fields: dict[str, tuple[int, int]] = {}
-        """Shift and mask of each field in the cell."""
+        """By name of a counter: the position of its lowest bit in the cell, and the mask of its bits (not shifted)."""
         self.width = 0
         self.made: dict[int, Hashable] = {}
         for name, most in zip(record._fields, record, strict=True):
@@ -63,6 +63,7 @@ class Cells:
     """Packs a model's states: numbers the values of each cell, and packs the numbers of a state into one integer.
 
     `widths`: bits per cell. `values`: for each cell, number → value. `numbers`: for each cell, value → number.
+    `counters`: index of each cell of counters → its packing. The number of such a cell is no index into `values`.
     """
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
