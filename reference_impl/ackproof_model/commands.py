@@ -206,7 +206,7 @@ def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
 
 def _groups(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
     """Print for each consumer group its possible and unknown classes with their reasons, and the names of its
-    impossible classes."""
+    impossible classes. `told`: title and prediction of each case."""
     for title, one in told:
         for group in dict.fromkeys(answer.group for answer in one.groups):
             answers = [answer for answer in one.groups if answer.group == group]

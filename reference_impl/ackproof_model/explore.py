@@ -81,8 +81,8 @@ _SWITCHES: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class World:
-    """A small model to search. `rules`: name of its rules. `words`: its size and incidents, in the form of
-    `--scope`."""
+    """A small model to search. `rules`: name of its rules. `words`: its size and incidents, in the form of `--scope`.
+    A world of `world_of` has the rules '' and other words."""
 
     rules: str
     words: str
@@ -112,6 +112,7 @@ class FoundClass:
 @dataclass(frozen=True)
 class Explored:
     """Result of a search. `missing`: wanted classes that were not found. `states`: number of distinct states found.
+    `seconds`: time of the search, with that of the saved search that it continued.
 
     `exhausted`: every state was visited, so the missing classes are impossible; False: the search ended at a limit, or
     when all wanted classes were found. `depth`: steps from the first state to the last ones visited."""
@@ -277,8 +278,8 @@ class Protocol:
     make: Callable[[Mapping[str, bool], Mapping[str, int]], Model]
 
     def world(self, words: str, taken_away: Sequence[str]) -> World:
-        """Return the world for `--scope` words and protections to switch off. Raises `BadInput` for unknown names,
-        and for numbers out of range."""
+        """Return the world for `--scope` words and protections to switch off. A count that `words` does not name has
+        its default value. Raises `BadInput` for unknown names, and for numbers out of range."""
         off = {
             self.protections[_check_name("--without", "protection", name, self.protections)]: False
             for name in taken_away
@@ -352,4 +353,4 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
         _transactions,
     ),
 }
-"""The protocols that can be explored, by the value of `--of`."""
+"""The protocols that can be explored, except Kafka's partitions, by the value of `--of`."""

@@ -323,8 +323,8 @@ class OffsetFates:
 
 
 def may_have_appended(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
-    """Return a mask of the rows whose records the leader of this epoch can have appended. It is judged by the times of
-    their send and acknowledgement, with a tolerance of `SLACK_NS`."""
+    """Return a mask of the rows whose records the leader of this epoch can have appended. The times of their send and
+    acknowledgement decide, with a tolerance of `SLACK_NS`."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
     can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)
     return can

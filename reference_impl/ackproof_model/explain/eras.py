@@ -42,7 +42,7 @@ from ackproof_model.replay.observed import SLACK_NS, Life, Observed, Removal, le
 
 _ABOVE: Final = "ack above what its epoch kept"
 _STAMP_NS = 2_000_000
-"""Greatest time by which a record's timestamp may precede the ledger's time of its send."""
+"""Greatest time, in ns, by which a record's timestamp may precede the ledger's time of its send."""
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,8 @@ def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica
 
 
 def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
-    """Return the time in ns at which a leader's log was first sampled shorter than before the deletion: by then the
-    leader knew of the deletion. `NEVER` if there is no such sample."""
+    """Return the time in ns of the first sample after the deletion (`removal`) in which a leader's log is shorter than
+    before. By then the leader knew of the deletion. `NEVER` if there is no such sample."""
     longest = -1
     for sample in samples:
         end = sample.log_ends.get(leader_epoch.leader)

@@ -60,9 +60,9 @@ class Disturbance(NamedTuple):
         """Return a mask of a producer's rows, in order of seq, that this event can have removed, judged by times alone:
         also rows that are not missing.
 
-        `before`: for each row, when the last row up to it that is not missing was sent; the first row, if there is
-        none. `after`: when the next such row, from it on, was acknowledged; `NEVER`, if there is none. Both are in ns
-        since the run's start.
+        `before`: for each row, when the last row up to it that is not missing was sent; without such a row, when the
+        first row was sent. `after`: when the first row from it on that is not missing was acknowledged; `NEVER` without
+        such a row. Both are in ns since the run's start.
         """
         if self.fault is not None and not self.fault.disturbs(producer):
             return np.zeros(len(rows), np.bool_)
@@ -121,8 +121,8 @@ def _elections(
     The old leader's log end counts only up to the new leader's start offset. Records above that offset were truncated,
     and may have waited in queues since long before.
 
-    `log`: log of the present incarnation; None for a deleted one. `learns`: longest time in ns until a deposed leader
-    knows its successor (`learns_ns`)."""
+    `reigns`: the leader epochs of one incarnation, oldest first. `log`: log of the present incarnation; None for a
+    deleted one. `learns`: longest time in ns until a deposed leader knows its successor (`learns_ns`)."""
     for old, new in pairwise(reigns):
         start = None
         if log is not None:
@@ -180,7 +180,7 @@ def _ends(
     node_ends: Sequence[Event], reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
     """Yield each end of a leader's process as a disturbance. Requests that the process had not read are lost, even if
-    it restarts at once."""
+    it restarts at once. `reigns`: the leader epochs of all incarnations."""
     for event in node_ends:
         for reign in _led(reigns, event.t_ns, event.t_ns):
             if reign.leader == event.node:
@@ -192,7 +192,7 @@ def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
     """Yield a disturbance, from the request to the end of a fault, for each fault that may concern a leader: it hit
-    one, names no node, or fell into a time without a leader."""
+    one, names no node, or fell into a time without a leader. `reigns`: the leader epochs of all incarnations."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)
@@ -204,8 +204,8 @@ def _faults(
 
 
 def _led(reigns: Sequence[LeaderEpoch], begin: int, end: int) -> list[LeaderEpoch]:
-    """Return the leader epochs that overlap the time from `begin` to `end` (ns), extended by `_AFTER_NS` on
-    both sides."""
+    """Return the leader epochs among `reigns` that overlap the time from `begin` to `end` (ns), extended by `_AFTER_NS`
+    on both sides."""
     early, late = begin - _AFTER_NS, end + _AFTER_NS
     return [one for one in reigns if one.begin_ns <= late and one.end_ns >= early]
 

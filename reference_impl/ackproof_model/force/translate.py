@@ -90,7 +90,8 @@ class _Translation:
         self._agree: set[int] = set()
         """Followers that ask where an epoch ends and have nothing to truncate: no release supported here asks that."""
         self._first_epoch = 0
-        """Leader epoch in which the story begins, counted from the script's start."""
+        """Number of leader epochs that the script begins before the story does (`_beforehand`). The brokers' epochs are
+        higher than those of the model by this number."""
 
     def steps(self) -> Iterator[Forced]:
         """Yield the steps of the script in order. A script step for several steps of the model is yielded with the last

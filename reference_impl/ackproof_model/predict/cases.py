@@ -163,7 +163,8 @@ def _flushed_at_once(case: Case, topic: str) -> bool:
 
 
 def rules_for_group(case: Case, spec: GroupSpec) -> GroupRules:
-    """Return the rules of a group's release and settings. Raises ValueError for a release without rules."""
+    """Return the rules of a consumer group: those of the cluster's release, with the group's settings and the facts of
+    its client library. Raises ValueError for a release without rules."""
     cluster, client = case.experiment.cluster, spec.client
     rules = group_rules_of(rules_name(case))
     protocol = GroupProtocol.CONSUMER

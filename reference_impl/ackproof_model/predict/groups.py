@@ -88,8 +88,8 @@ def predict_groups(
 @dataclass
 class _Circumstances:
     """Incidents that may happen to a group, which the `take_…` methods collect. `faults`: sentences on their
-    causes. `unmodelled`: reasons for which a class that is not found stays unknown. `lossy_log`: chance that the
-    offsets log loses a commit."""
+    causes. `unmodelled`: reasons for which a class that is not found stays unknown. `lossy_log`: answer of the model
+    of a partition to whether the offsets log may lose acknowledged records."""
 
     case: Case
     name: str
@@ -293,7 +293,7 @@ def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance
 
 def _find_lossy_input(found: _Circumstances, file: PredictionFile) -> str:
     """Return why an input topic may lose records that members have read, so that new records take over their offsets;
-    '' if none may."""
+    '' if none may. `file`: prediction of the case's topics."""
     for topic in found.case.experiment.input_of(found.name):
         answer = file.find_class("vanished", topic)
         if answer is not None and answer.chance is not Chance.IMPOSSIBLE:

@@ -56,7 +56,7 @@ class SearchOptions:
     max_states: int = USUAL_STATES
     reductions: Reductions = ALL
     group_states: int = FURTHER_GROUP_STATES
-    """Limit for the searches of a consumer group's worlds."""
+    """Limit of distinct states for all searches of one consumer group's worlds together."""
 
     def answer(self, scope: Scope) -> Answers:
         return answers(self.reduce(scope), max_states=self.max_states)
@@ -86,9 +86,10 @@ def predict_run(
 
     The run directory is read and not changed. `seen`: classes that the run shows; None: as its audit says.
     `max_states`: limit of a search. None: the usual one; if it leaves a class of `seen` unknown, the search is repeated
-    with a higher limit. `explore(case, run, states)` predicts the classes that replication decides, and visits at most
-    that number of states; None: the search of this module. Raises `BadInput` for a broken metadata log or a missing
-    audit, OSError or ArrowException for another file that cannot be read."""
+    with a higher limit. `reductions`: those of all searches here. `explore(case, run, states)` predicts the classes
+    that replication decides, and visits at most that number of states; None: the search of this module. Raises
+    `BadInput` for a broken metadata log or a missing audit, OSError or ArrowException for another file that cannot be
+    read."""
     if seen is None:
         counts = AuditFile.load(run.audit_json).counts
         seen = {anomaly for anomaly, count in counts.items() if count}

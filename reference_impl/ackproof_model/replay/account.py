@@ -183,7 +183,8 @@ _COUNTED: Final = ("count", "explained", "by_interval", "unexplained", "not_repl
 class Account:
     """Results of replay and explanation, over all partitions. `replayed`: number of metadata changes, samples and
     acknowledged offsets that were checked. `not_replayed`: sentences about what could not be replayed. `steps`: how
-    often each cause of a step occurred. `counts`: records by (class, field of `ClassExplained`).
+    often each cause of a step occurred. `counts`: records by (class, field of `ClassExplained`). `forbidden`,
+    `elections`, `truncations`, `deletions`: all that were found.
 
     `must_be_gone`, `either_way`: numbers of acknowledged offsets that the replay says are gone, and that may be gone or
     kept. `present`: number of offsets that must be gone although the audit found them. `intervals`, `unexplained`:

@@ -70,7 +70,7 @@ class Image:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.topic_ids: dict[str, str] = {}
         self.log_dirs: dict[int, frozenset[str]] = {}
-        """Online log dirs of each broker that registered any."""
+        """By broker: ids of the log dirs that it last reported as online; empty if it registered none."""
         self._directories: dict[TopicPartition, tuple[tuple[int, str], ...]] = {}
         self._features: dict[str, int] = {}
         self._settings: dict[tuple[int, str, str], str] = {}

@@ -104,7 +104,8 @@ class _Replay:
     """States of each partition before its earlier changes in the same append."""
 
     def take(self, record: MetadataRecord, context: AppendContext) -> None:
-        """Check the next record against the present state, then apply it."""
+        """Check the next record against the present state, then apply it. `context`: what its append changes of
+        brokers and settings, which may be the cause of a partition change."""
         if isinstance(record, PartitionChanged):
             self._change(record, context)
         elif isinstance(record, TopicRemoved):
@@ -232,10 +233,9 @@ class _Replay:
         }
 
     def _created(self, record: PartitionChanged, place: TopicPartition, seen: Partition) -> None:
-        """Check the creation of a partition: the ISR is every active replica, and the first of them leads
-        (ReplicationControlManager.buildPartitionRegistration). Adds a forbidden step to the account otherwise.
-
-        Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
+        """Check the creation of a partition: its ISR must be all active replicas, the first of which must lead. Both
+        epochs must be 0 (ReplicationControlManager.buildPartitionRegistration). A partition that exists must not be
+        created again before its topic is deleted. Otherwise a forbidden step is added to the account.
         """
         image, wrong = self.image, ""
         known, source = place in image.partitions, "buildPartitionRegistration"

@@ -69,9 +69,8 @@ def _between(times: Sequence[int], begin: int, end: int) -> bool:
 
 
 def _current(samples: Sequence[Sample], history: Sequence[Moment]) -> Iterator[tuple[Sample, Moment]]:
-    """Yield each sample whose leader and leader epoch agree with the metadata log at its time, with the
-    logged state.
-    """
+    """Yield each sample whose leader and leader epoch agree with the metadata log at its time, with the state of the
+    partition in that log."""
     starts = [moment.t_ns for moment in history]
     for sample in samples:
         at = bisect_right(starts, sample.t_ns) - 1

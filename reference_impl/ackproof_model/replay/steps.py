@@ -56,13 +56,12 @@ class AppendContext:
     registered: tuple[int, ...] = ()
     """Brokers that registered in this append; after an unclean stop they leave ISR and ELR (KIP-966)."""
     unfenced: tuple[int, ...] = ()
-    """Brokers that were unfenced."""
     stopping: tuple[int, ...] = ()
     """Brokers whose controlled shutdown began here or earlier."""
     configured: bool = False
     """True if the append changes min.insync.replicas."""
     unclean_asked: bool = False
-    """True if an administrator has requested an unclean election of this partition."""
+    """True if a fault or a script may have requested an unclean election of this partition."""
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """By broker: ids of the log dirs that failed."""
     unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
@@ -78,8 +77,8 @@ class AppendContext:
 def steps(before: Metadata, after: Partition, context: AppendContext, rules: Rules) -> Iterator[Step]:
     """Yield every possible step of a KRaft controller from the state `before`, as the reference derives it.
 
-    `after`: the observed state, from which the ISR or replicas of a request by a leader or administrator are taken. A
-    step that changes nothing is yielded too.
+    `after`: the observed state, from which the ISR or replicas of a request by a leader or administrator are taken.
+    `context`: changes in the same append that may be the cause. A step that changes nothing is yielded too.
     """
     leader_view, before = before, _electable(before, context.offline)
     for broker in context.fenced:
@@ -249,7 +248,8 @@ def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -
     the first live replica in the ISR; else, if unclean elections are allowed, of the first live one.
 
     A leader whose session ended and began again between two checks of the controller is replaced, too. A broker
-    in controlled shutdown does not count as live once the controller knows of it (ControllerContext.isReplicaOnline).
+    in controlled shutdown (`stopping`) does not count as live once the controller knows of it
+    (ControllerContext.isReplicaOnline).
     """
     for gone in (set(), {old.leader}, stopping, {old.leader, *stopping}):
         alive = live - gone
@@ -298,7 +298,8 @@ def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
 def _reassignment_steps(old: Partition, live: set[int]) -> Iterator[Step]:
     """Yield the steps of a reassignment in ZooKeeper mode (KafkaController.onPartitionReassignment).
 
-    The leader epoch rises; a leader from the target is elected; removed replicas leave the ISR.
+    Each is a step of its own: the leader epoch rises; a leader from the target is elected; removed replicas leave the
+    ISR.
     """
     yield Step("leader epoch raised", _with_leader(old, old.leader, old.isr))
     target = [node for node in old.replicas if node not in old.removing]
