@@ -29,7 +29,7 @@ OnEvent = Callable[[Event], None]
 class _Recorder:
     """Collects the timeline and the samples of a simulated run in memory, until the run is over.
 
-    `wall_ns`: wall-clock time of its start.
+    `wall_ns`: wall-clock time of its start, in ns since the Unix epoch.
     """
 
     simulation: Simulation

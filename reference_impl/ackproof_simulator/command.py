@@ -160,7 +160,8 @@ def _tell(console: Console, result: SimulationFile) -> None:
 
 def _code(case: Case, result: SimulationFile) -> int:
     """Return the exit code for one case. 2: no run was complete with all its faults confirmed, or a lower bound was met
-    at no seed. 1: an upper bound was broken at a seed. 0: otherwise."""
+    at no seed. 1: an upper bound was broken at a seed. 0: otherwise. Bounds of classes that are not simulated have no
+    effect."""
     if result.incomplete == result.runs:
         return 2
     bounds: Sequence[tuple[str, float, float | None]] = [

@@ -53,7 +53,8 @@ class Control:
         self.journal = journal
         self.partitions: list[PartitionRun] = []
         self.newer: set[int] = set()
-        """Controllers that an upgrade has moved to the other release, whose rules differ."""
+        """Controllers that run the newer release of an upgrade. While one of them is active, the rules are those that
+        `by_newer` returns."""
         self.by_newer: Callable[[Rules], Rules] | None = None
         self.quorum = Quorum(scene, controllers, self._elected, zookeeper=zookeeper)
         self.holder = brokers[0] if zookeeper else NOBODY
@@ -61,9 +62,10 @@ class Control:
         self._lost: dict[int, int] = {}
         """By broker: time in ns since which the active controller has not heard from it."""
         self._told: dict[tuple[int, int], int] = {}
-        """By broker and partition: time in ns at which the newest image arrives there; older ones come before."""
+        """By broker and partition: time in ns at which the newest image arrives there, after all older images."""
         self._episode = dict.fromkeys(brokers, 0)
-        """By broker: number of its present connection or loss. A scheduled call with an older number is dropped."""
+        """By broker: a number that rises whenever its heartbeats begin or cease to arrive, and when a new controller is
+        elected. A scheduled call with an older number is dropped."""
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
         """Brokers that have registered since their last start, and have not ended."""

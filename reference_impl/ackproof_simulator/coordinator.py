@@ -31,7 +31,7 @@ from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.producers import newest_known
 
 WRITE_NS: Final = 2 * MS
-"""Nanoseconds to write a decision to the transaction log and replicate it. The answer comes after it."""
+"""Nanoseconds to write a decision to the transaction log and replicate it, before the client is answered."""
 SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 AGAIN_NS: Final = 20 * MS
 """Nanoseconds between two attempts to send markers while none is in flight, and until a client is answered
@@ -203,8 +203,8 @@ class Coordinator:
             self._clock.call_after(WRITE_NS, self._go_on, slot)
 
     def _go_on(self, slot: int) -> None:
-        """Look which markers of a decided transaction are below the high watermark, and send the missing ones. Calls
-        itself again until all are written."""
+        """Send the missing markers of a decided transaction. A marker is written once it is below the high watermark of
+        its partition. Calls itself again until all are written."""
         known = self._known[slot]
         known.driving = False
         if self._somebody_coordinates():

@@ -179,6 +179,7 @@ def spread(name: str, runs: Sequence[Counts]) -> SimulatedSpread:
 
 
 def elected(runs: Sequence[Counts]) -> tuple[FirstLeader, ...]:
-    """Return how often each broker became the first new leader, the most frequent first."""
+    """Return in how many runs each broker became the first new leader, the most frequent first. Runs without a new
+    leader are left out."""
     count = Counter(one.leader for one in runs if one.leader >= 0)
     return tuple(FirstLeader(leader=leader, runs=number) for leader, number in count.most_common())

@@ -41,7 +41,8 @@ class Disks:
     """Log dirs of all nodes, each of which may be frozen, so that writes wait. `folder` in the methods: number of a
     node's log dir, from 0.
 
-    `threads`: number of request handlers of a broker. `log_dirs`: number of log dirs per broker."""
+    `threads`: number of request handlers of a broker. `log_dirs`: number of log dirs per broker. `zookeeper`: True if
+    the brokers have no metadata log."""
 
     def __init__(
         self, network: Network, threads: int, log_dirs: int, brokers: Sequence[int], *, zookeeper: bool
@@ -90,7 +91,8 @@ class Disks:
 
     def thaw(self, node: int, folder: int) -> None:
         """End one freeze of a log dir. If no other fault freezes it, run what waited: first the writes, then metadata
-        updates, then requests. Actions of processes that have ended are dropped, those of paused ones wait on."""
+        updates, then requests. Actions of ended processes are dropped. Those of paused processes wait until these
+        resume."""
         self.frozen[node, folder] -= 1
         if self.frozen[node, folder] > 0:
             return
@@ -113,8 +115,8 @@ class Disks:
                 self._go_on(node, life, act, args)
 
     def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
-        """After a thaw, note each follower whose fetch waits at the leader, over a usable connection, as caught up: a
-        real follower asks again every fetch wait."""
+        """After a thaw, record each follower whose fetch waits at the leader, over a usable connection, as caught up. A
+        real follower would have fetched again after each replica.fetch.wait.max.ms."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
                 partition.caught[follower].caught_up = self._network.wall(leader)

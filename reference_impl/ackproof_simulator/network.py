@@ -109,8 +109,8 @@ class Connection:
 
 Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]
 Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
-"""A message that waits for retransmission: time of the first attempt in ns, size in bytes, action at arrival.
-"""
+"""A message that waits for retransmission: time of the first attempt in ns, size in bytes, action at arrival with its
+arguments. `Letter`: a message that a fault holds: generation of the connection, receiver, action with its arguments."""
 
 
 class Network:

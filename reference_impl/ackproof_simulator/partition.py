@@ -75,7 +75,7 @@ class PartitionRun:
     own: dict[int, Rules] = field(default_factory=dict)
     """By broker: its rules, if they may differ from `rules`, for another release or a setting not learned yet."""
     failed: set[int] = field(default_factory=set)
-    """Brokers whose log dir with this partition has failed. Only a restart brings them back."""
+    """Brokers whose log dir with this partition has failed. Each serves the partition again only after a restart."""
     folder: int = 0
     """Number of the log dir (from 0) that has the partition on every broker that is not in `moved`. `moved`: by
     broker, the log dir to which a fault has moved its replica."""

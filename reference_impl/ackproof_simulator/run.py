@@ -32,7 +32,7 @@ FLUSH_MARGIN_NS = SECOND
 """Nanoseconds beyond the delivery time-out in which producers may finish; records without an outcome are then purged.
 """
 FETCH_BATCHES = 1_000_000
-"""Number of batches in one fetch response: no limit in practice. The explorer's default is 1."""
+"""Greatest number of batches in one fetch response: no limit in practice. The explorer's default is 1."""
 LIMIT_NS = 3600 * SECOND
 
 

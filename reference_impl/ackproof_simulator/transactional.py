@@ -29,8 +29,6 @@ _NONE: Final = -1
 
 
 class _Phase(Enum):
-    """State of a transactional producer."""
-
     JOINING = auto()
     """The producer waits for its producer epoch (InitProducerId)."""
     IDLE = auto()

@@ -239,8 +239,9 @@ class World:
     ) -> list[PartitionRun]:
         """Create a topic, and return its partitions, which the caller adds to the world.
 
-        `registrations`, `processes`: present state of all brokers. The ISR is all active replicas, of which the first
-        one leads (buildPartitionRegistration).
+        `registrations`, `processes`: present state of all brokers. The replicas are those of the experiment's
+        `assignment`; without one they are placed at random. The ISR is all active replicas, of which the first one
+        leads (buildPartitionRegistration).
         """
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster

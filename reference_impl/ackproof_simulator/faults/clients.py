@@ -35,7 +35,7 @@ class _Clients(Virtual[ClientT]):
 
 @does(KillClient)
 class _KillClientRun(_Clients[KillClient]):
-    """Kill clients with SIGKILL; healing starts new clients in their place."""
+    """Kill clients with SIGKILL. Healing starts new clients in their place, which take over the transactional ids."""
 
     def inject(self) -> str:
         for host in self.chosen():

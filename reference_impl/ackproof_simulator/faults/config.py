@@ -112,7 +112,7 @@ class _SetRun(Virtual[SetConfig]):
             self.world.clock.call_after(every, self._elect, partition, every)
 
     def is_in_effect(self) -> bool:
-        """Return True if every broker has learned of the change."""
+        """Return True if every broker that the settings are for has learned of the change."""
         return not self.left
 
     def heal(self) -> str:
@@ -183,7 +183,7 @@ DYNAMIC_S = 0.35
 @does(RemoveController)
 class _VotersRun(Virtual[RemoveController]):
     """Remove a controller from the quorum (RemoveRaftVoter); healing adds it again (AddRaftVoter). A request is
-    repeated until it is accepted."""
+    repeated until it is accepted, for at most `WITHIN_S` seconds."""
 
     WITHIN_S: ClassVar[float] = 40.0
 

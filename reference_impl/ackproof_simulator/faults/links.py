@@ -22,7 +22,8 @@ class _LinksRun(Virtual[LinksT]):
     `cut`, `reset`: connections are closed and refused. `black_hole`: packets are held until the healing. `delay`:
     packets are late. `loss`: some are lost and sent again. `throttle`: bandwidth is limited. `drop_large`: a packet
     above a size never arrives and blocks later ones. `slow_close`: if a connection ends, the side that opened it
-    notices late, and what it sends meanwhile is lost. Other kinds, such as `isolate`, act like `cut` or `black_hole`.
+    notices late, and what it sends meanwhile is lost. Other kinds, such as `isolate`, act like `black_hole` if their
+    `in_silence` is True, else like `cut`.
     """
 
     def connections(self) -> list[Connection]:
