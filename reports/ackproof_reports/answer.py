@@ -61,8 +61,8 @@ class Headline:
 
 
 def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
-    """Return the cases of a batch by the name of their experiment, in the order of the batch. A case that names none
-    gets the only name that is known, else that of the batch."""
+    """Return the cases of a batch by the name of their experiment, in the order of the batch. A case whose files name
+    no experiment gets the name that all other cases share; if they share none, the name of the batch."""
     groups: dict[str, list[CaseView]] = {}
     known = {case.case.experiment for case in batch.cases if case.case}
     only = next(iter(known)) if len(known) == 1 else batch.name

@@ -152,8 +152,8 @@ def _key(axes: Sequence[Axis], settings: Mapping[str, Scalar]) -> tuple[str, ...
 def subject(chosen: Sequence[Cell], matrix: Matrix) -> str:
     """Return a name for the chosen cells with as few settings as possible; '' if all cells are chosen.
 
-    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. Several cells that neither one nor two
-    settings separate from the others are named by their number: `3 of 8 settings`."""
+    Examples: `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`. If neither one nor two settings separate the
+    cells from the others, a single cell is named by all its settings, several by their number: `3 of 8 settings`."""
     if len(chosen) == len(matrix.cells):
         return ""
     wanted = {id(cell) for cell in chosen}

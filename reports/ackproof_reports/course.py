@@ -29,8 +29,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Mark:
-    """An event that the chart marks with a vertical line, `t_ns` after the run's start. `kind`: its CSS class
-    in the chart. `text`: the event in words."""
+    """An event that the chart marks with a vertical line. `t_ns`: its time, in ns since the run's start. `kind`: its
+    CSS class in the chart. `text`: the event in words."""
 
     t_ns: int
     kind: str
@@ -101,7 +101,7 @@ def nodes_text(fault: FaultLife) -> str:
 
 def circumstances(faults: Sequence[FaultLife]) -> str:
     """Return the confirmed faults as a clause, such as `the followers were paused and the leader was killed`; '' if
-    none was confirmed. Too many different faults for a sentence, as in a soak, are counted by kind instead."""
+    none was confirmed. More than `_MOST_PHRASES` different faults, as in a soak, are counted by kind instead."""
     alike: dict[tuple[str, bool, str, str], list[FaultLife]] = {}
     struck = struck_faults(faults)
     for fault in struck:

@@ -173,7 +173,8 @@ class RepeatsView:
     title: str
     rows: tuple[RepeatsRow, ...]
     picture: DistributionChart | None
-    """The distribution as a drawing; None if no value is known."""
+    """The distribution as a drawing. None if no value is known, or for times until an event that happened in no
+    repeat."""
     state: State | None = None
     """Verdict on the expectation; None if the quantity is only shown."""
     seen: str = ""

@@ -34,7 +34,8 @@ STORIES_OF_BATCH: Final = 6_000
 @dataclass(frozen=True)
 class CaseFacts:
     """All that the report shows of one case, read from its run. A field is None if the run has no such data, or if it
-    cannot be read. `absent`: a sentence for each file that is missing or unreadable."""
+    cannot be read. `absent`: a sentence for each file that is missing or unreadable. `course`: its phases, faults and
+    marked events. `series`: acks and latencies over time. `picture`: data of its chart."""
 
     case: CaseView
     title: str

@@ -49,8 +49,8 @@ def groups_of(table: pa.Table) -> list[Group]:
     partition, producer, offset (-1: unknown), seq. Raises ValueError if it has another class.
 
     Findings with an offset form ranges of consecutive offsets. Others form ranges of a producer's seqs. A producer
-    counts its seq over all its partitions, so seqs of one partition have gaps. Only a larger gap than four times the
-    number of partitions with such findings, and than 16, ends a range."""
+    counts its seq over all its partitions, so seqs of one partition have gaps. A range of seqs ends only at a gap above
+    16, and above four times the number of partitions with findings without an offset."""
     known = pc.greater_equal(table.column("offset"), 0)
     unknown = table.filter(pc.invert(known))
     gap = max(16, 4 * unknown.group_by(["topic", "partition"]).aggregate([]).num_rows)

@@ -213,7 +213,7 @@ class BatchView:
 
 def load_batch(path: Path) -> BatchView:
     """Return the batch in a folder; without a readable `batch.json`, only what its case folders show. Raises `BadInput`
-    if there are none, OSError if a timeline cannot be read."""
+    if there is no case folder either, OSError if a timeline cannot be read."""
     absent: list[str] = []
     file = _document(BatchFile, BatchDir(path).batch_json, path, absent)
     strays = _unlisted(path, file)
@@ -324,5 +324,5 @@ _MEANINGS: Final[Mapping[int, str]] = {
 
 
 def exit_meaning(code: int) -> str:
-    """Return the meaning of an exit code of `ackproof` in words; `unknown` for others."""
+    """Return the meaning of an exit code of `ackproof` in words; `unknown` for another number."""
     return _MEANINGS.get(code, "unknown")

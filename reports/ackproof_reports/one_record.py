@@ -159,7 +159,7 @@ class _Known:
 
     By record: `attempts` (produced ledger), `reads` (consumed ledger) and `classes` (findings). `holders`: rows of the
     final read at each offset at which such a record was acknowledged or read. `batches`: record batches in the
-    replicas' logs, by partition; None if the logs were not read.
+    replicas' logs, by partition; None if the logs were not read. `replay`: `conformance.json`; None without it.
     """
 
     attempts: dict[RecordId, list[Row]]

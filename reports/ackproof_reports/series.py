@@ -103,9 +103,9 @@ class Strip:
     replicas: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     tail: list[tuple[int, int]] = field(default_factory=list)
-    """(ns since the run's start, the leader's log end offset − high watermark) from samples that have both. A level
-    line has its ends only, and a long run about `MAX_TAIL_POINTS`. In a silence longer than `SILENCE_NS`, a `HOLE`
-    follows the last point."""
+    """Points (ns since the run's start, the leader's log end offset − high watermark) from samples that have both. Of
+    equal values in a row only the first and the last are kept, of a long run about `MAX_TAIL_POINTS` points. If the
+    next sample comes later than `SILENCE_NS`, a `HOLE` is between."""
 
 
 def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
@@ -168,8 +168,9 @@ _COUNTS: Final = ("acked", "failed", "indeterminate", "read")
 
 @dataclass
 class Track:
-    """Counts of records and produce latencies per time bin, of one partition or of all together. `p50`, `p99`: in ms;
-    None if the bin has no ack. Where bins or partitions are merged, `p50` is a weighted median and `p99` the greatest
+    """Counts of records and produce latencies, of one partition or of all together: one list item per time bin.
+    `acked`, `failed`, `indeterminate`: records by outcome. `read`: records that readers got. `p50`, `p99`: in ms; None
+    if the bin has no ack. Where bins or partitions are merged, `p50` is a weighted median and `p99` the greatest
     one."""
 
     acked: list[int]
@@ -187,7 +188,8 @@ class Track:
 @dataclass
 class Series:
     """Acks, reads and latencies of one run over time. `start_ns`: begin of the first bin, in ns since the run's start.
-    `width_ns`: width of a bin, a multiple of 100 ms that grows with the run."""
+    `width_ns`: width of a bin, a multiple of 100 ms that grows with the run. `total`: all partitions together;
+    `places`: each partition."""
 
     start_ns: int = 0
     width_ns: int = SERIES_BIN_NS

@@ -132,10 +132,12 @@ class LogMap:
 class CasePage:
     """The section of one case in the report. A field is None if the report has nothing of this kind to show.
 
-    `reference`: comparison with the prediction and the simulated runs. `stories`: counterexamples of the prediction.
-    `mechanics`: drawings of the truncations that removed acknowledged records. `maps`: bars that show the offsets of
-    lost records. `spark`: acks per second. `picture`, `findings`, `told`: embedded data of the chart, of the findings,
-    and of the histories of lost records. `first_lines`: lines of findings in the HTML itself.
+    `reference`: comparison with the prediction and the simulated runs. `causes`: causes of its losses. `recovery`:
+    times after its faults. `alerts`: how alerts on its nodes' metrics would have reacted. `files`: links to files of
+    its run. `stories`: counterexamples of the prediction. `mechanics`: drawings of the truncations that removed
+    acknowledged records. `maps`: bars that show the offsets of lost records. `spark`: acks per second. `picture`,
+    `findings`, `told`: embedded data of the chart, of the findings, and of the histories of lost records.
+    `first_lines`: lines of findings in the HTML itself.
 
     `ranges`: ranges of lost or vanished records: the group, first and last offset (or seq), and the number of findings.
     `ranges_total`: number of all ranges, also those that are not shown. `settings`: the resolved case as JSON, cut off
