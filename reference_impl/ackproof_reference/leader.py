@@ -37,8 +37,9 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> BrokerAnd
     (Partition.makeLeader). Until the followers fetch, the leader has no knowledge of their logs.
 
     A leader that leads on in the next epoch keeps its knowledge and its waiting producers, because its log was not cut
-    meanwhile (Replica.resetReplicaState). If it was deposed in between, its waiting producers are refused; by rules
-    without `notice_skipped_epochs` it keeps both. Rules without `reset_followers` keep the knowledge in any case.
+    meanwhile (Replica.resetReplicaState). If it was deposed in between, it forgets both, and the producers are refused.
+    Without the rule `notice_skipped_epochs` it keeps both also then. Without `reset_followers` a new leader keeps the
+    knowledge from when it last led, in any case.
     """
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)

@@ -44,7 +44,7 @@ class Server(NamedTuple):
 
 
 def majority(voters: int) -> int:
-    """Return how many of `voters` servers are a majority."""
+    """Return the smallest number of servers that is a majority of `voters`."""
     return voters // 2 + 1
 
 
@@ -113,10 +113,11 @@ def fetch(
 
 
 def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
-    """Return the leader with its high watermark at the offset that a majority of `voters` servers holds. With
-    `commits_own_epoch`, that offset must lie within the leader's own epoch.
+    """Return the leader with its high watermark at the highest offset up to which a majority of `voters` servers holds
+    the log. The high watermark never falls.
 
-    Nothing changes while the leader and the servers that have fetched are no majority. The high watermark never falls.
+    Nothing changes while the leader and the servers that have fetched are no majority. With `commits_own_epoch`,
+    nothing changes either while that offset is not above the start of the leader's own epoch.
     """
     held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
     if len(held) < majority(voters):

@@ -91,8 +91,8 @@ class _World(CoordinatorSteps):
             yield action, (numbered(after), one)
 
     def retold(self, way: Sequence[Row]) -> list[StoryLine]:
-        """Return the steps of a path through states of `alike`, in which each member keeps one number from first to
-        last."""
+        """Return a path through states of `alike` (`way`) as a counterexample, in which each member keeps its number
+        from the first step to the last."""
         lines: list[StoryLine] = []
         state = self.first
         for target in way[1:]:
@@ -268,8 +268,9 @@ class _World(CoordinatorSteps):
                 yield who, told, state.put(number, **unknown)._replace(late=late), ()
 
     def _accept(self, state: WorldState, number: int, offset: int) -> tuple[WorldState, tuple[Finding, ...]]:
-        """Return the state after a commit of member `number` was accepted, and the findings that this shows: a zombie's
-        commit, an offset that went back, two owners."""
+        """Return the state after a commit of member `number` was accepted: other members that have the partition are
+        marked as `rival`. Also return the findings that the commit shows: a zombie's commit, two owners, and (without
+        transactions) an offset that went back."""
         member, findings = state.members[number], []
         error = self._check(state, number, self._strict)
         if error not in (CommitError.NONE, CommitError.REBALANCE_IN_PROGRESS):

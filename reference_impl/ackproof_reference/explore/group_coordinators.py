@@ -46,9 +46,9 @@ class CoordinatorSteps:
         self.rules, self.incidents, self.records = scope.rules, scope.incidents, scope.records
 
     def _settled(self, state: WorldState) -> WorldState:
-        """Return the state after the steps whose time makes no difference, and which are therefore taken at
-        once: a member without the partition joins again and learns its epoch, and records that nobody reads
-        again are compacted."""
+        """Return the state after the steps whose time makes no difference, and which are therefore taken at once.
+        Members without the partition join again and learn their epoch; records that nobody reads again are
+        compacted."""
         group, members = state.group, state.members
         classic = self.rules.protocol is not GroupProtocol.CONSUMER
         for number, entry in enumerate(group.entries):

@@ -50,9 +50,9 @@ class Observed(NamedTuple):
     wrong: tuple[tuple[str, str], ...] = ()
 
     def commits(self, who: str, log: Log) -> Observed:
-        """Return what is observed after a server has advanced its high watermark. A committed record that
-        differs from one that was committed earlier is a finding, `conflict`, which replaces earlier findings.
-        `who`: the server in words. `log`: its log.
+        """Return what is observed after a server has advanced its high watermark. If it commits another record than was
+        committed before at an offset, that is a finding, `conflict`, which replaces earlier findings. `who`: the server
+        in words. `log`: its log.
         """
         shown = records(log.below(log.high_watermark))
         same = min(len(shown), len(self.committed))

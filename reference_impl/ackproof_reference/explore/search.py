@@ -377,9 +377,9 @@ def save(search: Search, path: Path, of: str) -> None:
 def load(model: Model, path: Path, of: str) -> Search:
     """Return a saved search of the same model, ready to continue.
 
-    Raises ValueError if `of` differs (with other rules the same states would have other next steps) or another version
-    wrote the file; for other broken files errors such as OSError, EOFError, KeyError or `pickle.UnpicklingError`, and
-    ImportError or AttributeError if the pickle names something that does not exist.
+    Raises ValueError if another version wrote the file or `of` differs: with other rules the same states would have
+    other next steps. Other broken files raise errors such as OSError, EOFError, KeyError or `pickle.UnpicklingError`.
+    ImportError or AttributeError: the pickle names something that does not exist.
     """
     with path.open("rb") as file:
         header = pickle.load(file)

@@ -4,8 +4,9 @@
 a group of steps once per combination of its cells' numbers, as differences to be added to a packed state.
 
 A *row* is a set of groups that are looked up together. Its table is filled from the tables of its groups, which have
-far fewer entries; the rules are called only where these have none. Steps that are taken at once after another step are
-added when the row is evaluated if the row has their cells, and at each state otherwise.
+far fewer entries; the rules are called only where these have none. Some steps are taken at once after another step
+(`Group.at_once`). If the row has all cells of such a step, the step is added when the row is evaluated; otherwise at
+each state.
 """
 
 from __future__ import annotations
@@ -154,8 +155,8 @@ Longer = tuple[tuple[int, tuple[int, ...], Unsettled], ...]
 Steps = tuple[()] | tuple[tuple[int, ...], Unsettled, Longer]
 """Cached steps of a row, as differences to add to a packed state; empty: no step.
 
-First the steps that no step of a group with `at_once` follows; then those that such a step may follow, with
-these groups; then steps that count as several, with their count.
+Three parts. Steps of length 1 (`Group.steps`) after which no group with `at_once` may act. Steps of length 1 after
+which such groups may act, with these groups. Longer steps, with their length, in the same two parts.
 """
 
 Broken = Callable[[str, str, int], None]
@@ -163,17 +164,17 @@ Broken = Callable[[str, str, int], None]
 
 
 _Sorted: TypeAlias = tuple[dict[int, None], dict[int, tuple[AtOnce, ...]]]
-"""Steps that count as the same number of steps, as differences to add to a packed state.
+"""Steps of the same length (`Group.steps`), as differences to add to a packed state.
 
-First the steps that no step of a group with `at_once` follows, then those that such a step may follow, with
-these groups.
+Two parts: steps after which no group with `at_once` may act; steps after which such groups may act, with these groups.
 """
 
 
 class _Entry(NamedTuple):
     """Groups with the same cells, and their cached results.
 
-    `memo` is None if the row's table has the same keys, or if the groups only have checks, which are cheap.
+    `memo`: bits of a state that `mask` selects → steps of these groups. It is None if the row's table has the same
+    keys, or if the groups only have checks, which are cheap.
     """
 
     mask: int
