@@ -82,7 +82,7 @@ _SWITCHES: Final = {"true": True, "false": False}
 @dataclass(frozen=True)
 class World:
     """A small model to search. `rules`: name of its rules. `words`: its size and incidents, in the form of `--scope`.
-    A world of `world_of` has the rules '' and other words."""
+    `world_of` sets `rules` to '', and `words` to the repr of the scope."""
 
     rules: str
     words: str

@@ -191,8 +191,9 @@ def _ends(
 def _faults(
     observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
-    """Yield a disturbance, from the request to the end of a fault, for each fault that may concern a leader: it hit
-    one, names no node, or fell into a time without a leader. `reigns`: the leader epochs of all incarnations."""
+    """Yield a disturbance for each fault that may concern a leader: it hit one, names no node, or fell into a time
+    without a leader. The disturbance lasts from the request of the fault to its end. `reigns`: the leader epochs of all
+    incarnations."""
     faults = {fault.number: fault for fault in observed.case.faults}
     for number, (asked, until) in observed.fault_times.items():
         aim, fault = observed.faults[number], faults.get(number)

@@ -60,8 +60,8 @@ _WITHIN: Final = "15s"
 """Time within which Kafka must reach the model's state; else it diverged."""
 _OF_FOLLOWERS: Final = "diverged"
 """Class of findings that depends on the high watermarks of followers. For other classes only those of leaders are
-compared, because Kafka's followers may be ahead of the model's: a fetch without new records waits at the leader,
-and its answer has the high watermark of that later time (DelayedFetch.onComplete)."""
+compared, because Kafka's followers may be ahead of the model's. A fetch without new records waits at the leader, and
+its answer has the high watermark from the end of the wait (DelayedFetch.onComplete)."""
 _DEATHS: Final = (ActionKind.KILL, ActionKind.LOSE_POWER)
 _NOT_SCRIPTED: Final = {
     ActionKind.LOSE_ANSWER: "no gate loses an answer and lets the next request through",

@@ -42,8 +42,9 @@ FURTHER_STATES: Final = 1_500_000
 """Limit of distinct states for one scope if a prediction is repeated, because a class that the run shows stayed
 unknown: up to two minutes of a core, and 650 MiB."""
 _SMALLER_SHARE: Final = 8
-"""Each smaller scope gets at most one eighth of the states. At most five smaller scopes keep all incidents, so
-three eighths are left for the full scope. The two of `_TWO_ENDS` need a few thousand states only."""
+"""Each smaller scope gets at most one eighth of the states. At most five of them have the full budget less one
+incident, so three eighths are left for the full scope. The two with the budgets `_TWO_ENDS` need a few thousand states
+only."""
 
 
 class Answer(Document):

@@ -269,8 +269,8 @@ def _predict_classes(
 
 
 def _rule(anomaly: str, found: _Circumstances, lossy_input: str) -> tuple[Chance, str] | None:
-    """Return (answer, reason) if the settings decide a class, or show that it stays unknown. Return None for a class
-    that must be searched.
+    """Return (answer, reason) if the settings of the group (`found.spec`) decide a class, or show that it stays
+    unknown. Return None for a class that must be searched.
 
     `lossy_input`: why an input topic may lose records; '' if none may. It can be the reason for an unknown class.
     """

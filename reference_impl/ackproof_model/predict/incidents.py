@@ -177,7 +177,8 @@ def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator
     """Yield (sentence for the report, incidents) for the ISR shrinks and the leader changes that samples show. Leader
     changes count as fencings (`cuts`).
 
-    For each of the two, the partition with the most counts, less one for each end of a broker. `downs`: number of ends.
+    For each of the two, only the partition with the highest number counts. Of that number, one is taken off for each
+    end of a broker. `downs`: number of these ends.
     """
     isr: dict[int, set[int]] = {}
     leader: dict[int, int] = {}

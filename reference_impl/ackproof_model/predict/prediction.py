@@ -113,8 +113,8 @@ def predict_run(
 
 
 def scopes_of(cases: Iterable[Case], options: SearchOptions | None = None) -> Iterator[Scope]:
-    """Yield the scopes that a prediction of these cases searches, one per topic; none for a case that cannot be
-    predicted, a topic that the case deletes, and a release without rules. `options` None: with all reductions."""
+    """Yield the scopes that a prediction of these cases searches, one per topic. A case that cannot be predicted, a
+    topic that the case deletes, and a release without rules have none. `options` None: with all reductions."""
     for case in cases:
         if any(_refusals(case, None, ())):
             continue

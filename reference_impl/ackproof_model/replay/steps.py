@@ -244,8 +244,8 @@ def zookeeper_steps(
 
 
 def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -> Iterator[Step]:
-    """Yield the elections for a partition whose leader is gone, in ZooKeeper mode (offlinePartitionLeaderElection): of
-    the first live replica in the ISR; else, if unclean elections are allowed, of the first live one.
+    """Yield the elections for a partition whose leader is gone, in ZooKeeper mode (offlinePartitionLeaderElection). The
+    first live replica in the ISR is elected; without one, the first live replica if unclean elections are allowed.
 
     A leader whose session ended and began again between two checks of the controller is replaced, too. A broker
     in controlled shutdown (`stopping`) does not count as live once the controller knows of it
