@@ -77,8 +77,8 @@ class Schedule:
         self._drop_the_hopeless()
 
     def heal_all(self) -> None:
-        """Begin to heal all confirmed faults, and from now on each fault once it is confirmed; `over` is True when all
-        have ended. Before that, fail the waiting faults whose trigger can never fire any more."""
+        """Fail the waiting faults whose trigger can never fire any more. Then begin to heal all confirmed faults, and
+        from now on each fault once it is confirmed. `over` is True when all have ended."""
         self._load = LoadPhase.OVER
         self._drop_the_hopeless()
         for number, life in self.lives.items():
