@@ -94,10 +94,10 @@ _EDGE: Final = 8
 
 @dataclass(frozen=True)
 class _TrendMark:
-    """One batch in the trend picture. `x`: position of the batch in the order of dates.
+    """One batch in the trend picture. `x`: x coordinate; batches follow each other by date, at equal distances.
 
-    `seen`, `low`, `high`: its mean and the ends of the confidence interval, as y coordinates. `what`: these numbers in
-    words. `tone`: good, bad or warn, by the worst verdict.
+    `seen`, `low`, `high`: mean over its repeats and the ends of the confidence interval, as y coordinates. `what`:
+    these numbers in words. `tone`: good, bad or warn, by the worst verdict.
     """
 
     x: float

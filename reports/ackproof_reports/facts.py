@@ -99,8 +99,8 @@ def gather(batch: BatchView) -> list[CaseFacts]:
 
 
 def timings(facts: Sequence[CaseFacts]) -> list[tuple[Timing, str]]:
-    """Return each distinct timing of the brokers (name and changed time-outs), and the titles of its cases as text; the
-    text is '' if all cases have the same timing."""
+    """Return each distinct timing of the brokers (name and changed time-outs), with the titles of its cases as text; ''
+    if all cases have the same timing."""
     return group_timings((fact.title, fact.case.timing) for fact in facts if fact.case.timing is not None)
 
 

@@ -168,8 +168,9 @@ def first_lines(findings: pa.Table, most: int) -> tuple[Line, ...]:
 
 
 def _follows(row: Row, before: Row) -> bool:
-    """Return True if a row belongs on the line of the row before: class, partition and detail are the same, and the
-    offset is a neighbour (for duplicates also that of the other copy) or, without offsets, the producer is the same."""
+    """Return True if a row belongs on the line of the row before. Class, partition and detail must be the same. The
+    offsets must differ by at most 1, and those of a duplicate's other copy by as much. Without offsets, the producer
+    must be the same."""
     if any(row[name] != before[name] for name in _SAME):
         return False
     step = row["offset"] - before["offset"]

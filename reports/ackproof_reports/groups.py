@@ -31,7 +31,7 @@ MOST_MEMBERS: Final = 16
 """Greatest number of members of a group that get lanes."""
 MOST_INCIDENTS: Final = 60
 _BINS: Final = (LANES_WIDTH - LEFT) // 2
-"""Columns into which marks and work are merged: one for two units of the picture."""
+"""Number of columns into which marks and work are merged, each two units of the picture wide."""
 _LETTER: Final = 4.9
 """Width of a letter of a label, in units of the picture."""
 

@@ -1,6 +1,7 @@
 """`report.html`: a single file without external resources, whose policy forbids all requests.
 
-Every value passes Jinja's autoescape; the only Markup is made here (own styles and scripts) and in `embedding`. Styles
+Every value passes Jinja's autoescape. Markup, which passes unescaped, is made in three modules only: here (own styles
+and scripts), in `embedding` (data blocks) and in `reference` (diagrams, whose texts `story.sequence` escapes). Styles
 and scripts are admitted by their hash, so that no text that came from a cluster could ever run.
 """
 

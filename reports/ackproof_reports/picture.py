@@ -246,7 +246,7 @@ def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, 
 
 def _home(course: Course, series: Series | None, end: int, until_ns: int) -> list[JsonValue]:
     """Return the part of the run that the chart shows at first, as [begin, end] in seconds: load and faults, without
-    start-up and final read."""
+    start-up and final read; the whole run if it has neither load nor faults."""
     starts, ends = [], [until_ns] if until_ns else []
     if series and series.bins:
         starts.append(series.start_ns)

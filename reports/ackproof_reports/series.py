@@ -104,7 +104,7 @@ class Strip:
     stretches: list[Stretch] = field(default_factory=list)
     tail: list[tuple[int, int]] = field(default_factory=list)
     """Points (ns since the run's start, the leader's log end offset − high watermark) from samples that have both. Of
-    equal values in a row only the first and the last are kept, of a long run about `MAX_TAIL_POINTS` points. If the
+    equal values in a row only the first and the last are kept. A long run keeps about `MAX_TAIL_POINTS` points. If the
     next sample comes later than `SILENCE_NS`, a `HOLE` is between."""
 
 
