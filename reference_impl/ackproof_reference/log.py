@@ -56,8 +56,8 @@ class EpochEntry(NamedTuple):
 class Log(NamedTuple):
     """One replica's copy of one partition, as on its disk.
 
-    `batches`, `epochs`: oldest first. `start`, `end`: log start offset and log end offset (LEO). `high_watermark` is
-    taken as checkpointed at once, `flushed` is the recovery point: later records are only in the page cache.
+    `batches`, `epochs`: oldest first. `start`, `end`: log start offset and log end offset (LEO). `high_watermark`
+    counts as checkpointed at once. `flushed` is the recovery point: records from there on are only in the page cache.
     """
 
     batches: tuple[Batch, ...] = ()

@@ -21,8 +21,8 @@ class Broker(NamedTuple):
 
 
 class _Ring:
-    """The unfenced or the fenced brokers of one rack, taken in turn. Each partition that uses them starts one broker
-    further on."""
+    """The unfenced or the fenced brokers of one rack, taken in turn. Each partition that takes some of them starts one
+    broker after the start of the partition before."""
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self._brokers = list(brokers)

@@ -60,8 +60,9 @@ class Rules:
     reset_followers: bool = True
     """A new leader knows nothing of its followers' logs until they fetch in its epoch (Replica.resetReplicaState)."""
     notice_skipped_epochs: bool = True
-    """A leader that learns in one step that it was deposed and elected again forgets its followers' log ends. Off: it
-    keeps them, as Kafka does if both changes come in one delta (Partition.makeLeader: `isNewLeader`)."""
+    """A leader that learns in one step that it was deposed and elected again forgets its followers' log ends, and
+    refuses its waiting producers. Off: it keeps both, as Kafka does if both changes come in one delta
+    (Partition.makeLeader: `isNewLeader`)."""
 
     # The controller.
     alter_partition: bool = True
@@ -200,7 +201,7 @@ class GroupRules:
     load_offsets: bool = True
     """A new coordinator loads the committed offsets from the log; off: it begins with an empty log."""
     load_shift: int = 0
-    """Number that a new coordinator adds to the committed offset, may be negative; 0: it changes nothing."""
+    """Number, possibly negative, that a new coordinator adds to the committed offset; 0: it adds nothing."""
 
 
 _GROUPS_43 = GroupRules()
