@@ -249,8 +249,8 @@ def _past_life(
 
 
 def _own(of: Sequence[LeaderEpoch]) -> int:
-    """Return how many of the last leader epochs in `of` (oldest first) one broker led without interruption. In
-    these its log only grew."""
+    """Return the number of leader epochs at the end of `of` (oldest first) that one broker led in a row. In these its
+    log only grew."""
     return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
 
 

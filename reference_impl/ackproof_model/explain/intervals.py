@@ -34,9 +34,9 @@ from ackproof_model.explain.epochs import (
 from ackproof_model.replay.observed import Life, Observed, learns_ns
 
 _AFTER_NS: Final = 1_000_000_000
-"""Time for which an event may still take effect after its end: clients reconnect within about a second."""
+"""Time, in ns, for which an event may still take effect after its end: clients reconnect within about a second."""
 _BEFORE_NS: Final = 500_000_000
-"""Greatest delay with which a leader reads from one producer compared with another."""
+"""Greatest time, in ns, by which a leader may read one producer's requests later than another's."""
 
 
 class Disturbance(NamedTuple):

@@ -132,8 +132,9 @@ class _Circumstances:
             self.add(cause, *_DOWN, *(() if fault.ENDS_NODES else ("late_requests",)))
 
     def _outlasts_session(self, pause_s: float | None) -> bool:
-        """Return True if a pause of `pause_s` seconds may outlast a member's session, or its poll interval; None: it
-        lasts to the end. The last heartbeat may have been up to a third of a session before."""
+        """Return True if a pause of `pause_s` seconds may outlast a member's session, or its poll interval. `pause_s`
+        None: the pause lasts to the end of the run. The last heartbeat before the pause may be up to a third of a
+        session older."""
         least = min(self.spec.session_timeout * 2 / 3, self.spec.max_poll_interval)
         return pause_s is None or pause_s >= least
 

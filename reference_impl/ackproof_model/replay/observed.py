@@ -55,7 +55,7 @@ CUTS_LOGS: Final = frozenset(
 )
 """Kinds of faults that may remove appended records from a disk: even a clean election after them may lose records."""
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
-"""Kinds of faults after which, for any partition, the protocol does not tell what a broker reads back."""
+"""Kinds of faults that may damage the files of any partition: the protocol does not define what a broker then reads."""
 ANYTHING: Final = "command"
 """Kind of faults that run a user's command, which may do anything."""
 SLACK_NS: Final = 20_000_000

@@ -57,7 +57,7 @@ class AppendContext:
     """Brokers that registered in this append; after an unclean stop they leave ISR and ELR (KIP-966)."""
     unfenced: tuple[int, ...] = ()
     stopping: tuple[int, ...] = ()
-    """Brokers whose controlled shutdown began here or earlier."""
+    """Brokers in controlled shutdown, which began in this append or before."""
     configured: bool = False
     """True if the append changes min.insync.replicas."""
     unclean_asked: bool = False
