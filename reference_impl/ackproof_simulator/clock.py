@@ -73,8 +73,8 @@ class Timing:
     quorum_timeout: int
     quorum_jitter: int
     quorum_election: int
-    """controller.quorum.election.timeout.ms. After the active controller has resigned, an election follows in
-    two to three times this."""
+    """controller.quorum.election.timeout.ms. Once the active controller has resigned, an election follows after two to
+    three times this time-out."""
     flush_every: int
     """Number of records between two fsyncs of a log; by default Kafka leaves flushing to the operating
     system.
@@ -98,7 +98,7 @@ class Timing:
     """
     shutdown: int = 350 * MS
     shutdown_jitter: int = 500 * MS
-    """Range of the random part of the time from the last leadership given away until the process has ended.
+    """Range of the random part of the time from when a broker has given up its leaderships until its process has ended.
     """
     refresh: int = 100 * MS
     """Interval in ns at which clients request metadata (topic.metadata.refresh.interval.ms, set by the

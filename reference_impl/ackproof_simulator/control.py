@@ -382,7 +382,8 @@ class Control:
         )
 
     def follow_broken(self, broker: int, connection: Connection) -> None:
-        """Handle the loss of a connection that a broker had opened: repeat the fetches that were in flight on it."""
+        """Handle the loss of a connection that a broker had opened: repeat the fetches that were in flight on it, after
+        replica.fetch.backoff.ms."""
         for partition in self.partitions:
             if partition.follows(broker, connection.acceptor.id):
                 partition.fetch_broken(broker)

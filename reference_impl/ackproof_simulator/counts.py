@@ -48,12 +48,12 @@ class Counts:
     shrink_ms: float
     full_isr_ms: float
     leader: int
-    """Broker that became leader in the change that `new_leader_ms` dates; -1 without one."""
+    """Broker that became leader at `new_leader_ms`; -1 if no partition got a new leader."""
 
 
 def counts_of(simulation: Simulation, seed: int) -> Counts:
-    """Compare the final logs of a finished simulation with the acknowledged records; return the counts. `seed`: the
-    run's, for the result."""
+    """Compare the final logs of a finished simulation with the acknowledged records; return the counts. `seed`: seed of
+    the run, which the result names."""
     world = simulation.world
     copies: Counter[int] = Counter()
     for at, place in enumerate(simulation.final):

@@ -55,8 +55,8 @@ class PartitionRun:
     the objects that all parts of the run share. In the methods, `at` is the id of a broker.
 
     By follower: `tokens`, number of its newest fetch; `parked`, its fetch that waits at the leader; `caught`, the
-    leader's record of its fetches. By leader: `proposed`, its unanswered ISR proposal; `timed`, leaders that check for
-    timed-out requests. `asked`: produce requests that wait at a leader, by (leader, producer, sequence)."""
+    leader's record of its fetches. `proposed`: by leader, its unanswered ISR proposal. `timed`: leaders that will
+    check for timed-out requests. `asked`: produce requests that wait at a leader, by (leader, producer, sequence)."""
 
     topic: str
     number: int

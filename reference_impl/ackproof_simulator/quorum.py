@@ -60,7 +60,7 @@ class Quorum:
 
     def _hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
         """Return True if a controller's process runs, and exchanges messages with a majority of `voters` (None: of the
-        present voters). It counts itself."""
+        present voters). A voter counts itself."""
         if not self._takes_part(node):
             return False
         among = self.voters if voters is None else voters

@@ -70,9 +70,10 @@ class Simulation:
     """One simulated run of a case; `run` carries it out.
 
     `complete`: True if all logs were at rest and replicated before the final read. `reasons`: why `complete` is False.
-    `final`: the final read, by partition. `world`: everything else that happened. `say(detail, fault)` is called with
-    timeline events; `fault`: number of the fault, None for none. `reading`: True to simulate readers even if no trigger
-    or fault needs them. `wall_ns`: wall-clock time of its start."""
+    `final`: the final read, by partition. `world`: the cluster and its clients, with what was observed of them.
+    `say(detail, fault)` is called with timeline events; `fault`: number of the fault, None for none. `reading`: True to
+    simulate readers even if no trigger or fault needs them. `wall_ns`: wall-clock time of its start, in ns since the
+    Unix epoch."""
 
     def __init__(
         self,

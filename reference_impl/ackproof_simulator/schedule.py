@@ -33,7 +33,8 @@ from ackproof_simulator.world import World
 
 LOOK_NS = 10 * MS
 CONFIRM_NS = 12 * MS
-"""Nanoseconds from a fault to the first check of its effect, and between two checks: the time to read /proc."""
+"""Nanoseconds from a fault to the first check of its effect, and between two checks. On a real node a check reads
+/proc, which takes about as long."""
 NOTICE_NS = 10 * MS
 """Nanoseconds from a fault's confirmation until a chained fault has resolved its targets and struck."""
 

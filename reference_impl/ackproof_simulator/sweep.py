@@ -46,7 +46,7 @@ FEW: Final = 50
 """Up to this number of seeds run in this process, because starting other processes takes longer."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of seeds that are simulated, and the number of all."""
+"""Called with the number of seeds that have been simulated so far, and the number of all seeds."""
 Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
 """Runs a case, given as JSON, with chunks of seeds; yields the counts of the runs of each chunk, in any order."""
 

@@ -309,7 +309,8 @@ class _ClockRun(Virtual[ClockJump]):
         return off
 
     def is_in_effect(self) -> bool:
-        """Return True if every target node's clock is wrong, by the sum of the shifts of all faults."""
+        """Return True if the clock of every target node is wrong. The shifts of all faults on a node add up, so the sum
+        can be 0."""
         return all(by != 0 for by in self._off().values())
 
     def heal(self) -> str:
