@@ -302,8 +302,9 @@ def _count(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _quotas(counts: Mapping[str, int], max_rows: int, first: Sequence[str]) -> dict[str, int]:
-    """Return the number of findings of each class to embed in the page, `max_rows` in all. The classes of `first` come
-    before the others, and of these the gravest first. A class for which no room is left is missing."""
+    """Return the number of findings of each class to embed in the page, at most `max_rows` in all. Room is given to the
+    classes of `first`, in that order, then to the others, the gravest first. A class for which none is left is missing.
+    """
     quota: dict[str, int] = {}
     for name in dict.fromkeys([*(name for name in first if name in counts), *sorted(counts, key=gravity)]):
         quota[name] = min(counts[name], max_rows)

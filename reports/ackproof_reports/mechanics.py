@@ -64,7 +64,7 @@ MOST: Final = 6
 """Greatest number of truncations that are drawn; those with most acknowledged records come first."""
 COLOURS: Final = 8
 _ROOM: Final = 0.35
-"""Part of the drawing before and after the truncated offsets, as a share of their number."""
+"""Number of offsets that are drawn before the truncated offsets, and again after them, as a share of their number."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class ShownTime:
         return round(LEFT + share * (LANES_WIDTH - LEFT), 1)
 
     def bar(self, begin: float, end: float, kind: str, text: str = "") -> Bar | None:
-        """Return the bar from `begin` to `end` (ns); None if no part of it is in the picture."""
+        """Return the bar from `begin` to `end` (ns), cut to the shown time; None if no part of it is shown."""
         if end < self.begin or begin > self.end:
             return None
         left = self.x(begin)

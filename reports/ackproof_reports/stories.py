@@ -48,8 +48,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Causes of the losses of one case, unexplained losses first. `notes`: further sentences. `more`: number of causes
-    that are not shown. `more_records`: number of records lost by the causes that are not shown."""
+    """Causes of the losses of one case, unexplained losses first. `more`: number of causes that are not shown.
+    `more_records`: number of records lost by these. `notes`: sentences on further records, such as those on partitions
+    that were not replayed."""
 
     shown: tuple[Cause, ...]
     more: int
@@ -150,11 +151,11 @@ def _notes(replay: ConformanceFile) -> Iterator[str]:
 
 
 MOST_STORIES: Final = 2_000
-"""Greatest number of lost records of one case whose stories are embedded. For further ones the page gives the
-command.
+"""Greatest number of lost records of one case whose stories are embedded. For further records the page gives the
+command that prints the story (`ackproof explain`).
 """
 _TOLD: Final = [Anomaly.LOST, Anomaly.UNDELIVERED, Anomaly.SKIPPED_BY_RESET]
-"""Classes with stories in the page, as stories.js has them."""
+"""Classes whose findings have stories in the page; the same list is in stories.js."""
 _PLACE: Final = ("topic", "partition", "offset")
 
 
