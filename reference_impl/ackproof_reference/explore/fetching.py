@@ -3,8 +3,8 @@
 `one_by_one` has a group for each step. `fused` (`Reductions.fusing`) combines steps if no state tells them apart:
 
 **A request is always in flight**: the one that its follower would send now. A request changes no state. So the time of
-its sending matters only if a step of the follower itself (it dies, or learns of another leader) makes it send another
-request. Such a step has two outcomes. Either the old request had not been sent; or it had, and is `Late`: it may still
+its sending matters only if the follower dies or learns of another leader, and therefore sends another request. Such a
+step of the follower has two outcomes. Either the old request had not been sent; or it had, and is `Late`: it may still
 be served, and its leader then notes where the follower was. A late request that its leader will always refuse is
 dropped. This requires leaders that fence (`fetch_fencing`) and that never lead in an epoch again after they died
 (`Rules.leads_once`); without one of them it is kept. A late request for the end of an epoch (before KIP-595) changes

@@ -235,8 +235,8 @@ def _replica_pair_moves(
 def _reads(
     number: int, seen: Observed, manager: Configuration, replica: Replica
 ) -> Iterator[tuple[str, str]]:
-    """Yield a finding if replica `number` still acts as the primary, although the manager's configuration names another
-    one, and would give a reader fewer records than were committed."""
+    """Yield a finding if replica `number` would give a reader fewer records than were committed. That is a replica that
+    still acts as the primary, although the manager's configuration names another one."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))
         if len(shown) < len(seen.committed):

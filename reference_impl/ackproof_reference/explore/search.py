@@ -3,9 +3,9 @@
 States are packed into integers and kept exactly, not as hashes (`tables.py`): the rules stay plain functions over
 readable values, and most steps cost one look-up and one addition.
 
-`save` and `load` keep a search on disk: a pickled header (values, widths, findings, progress), every packed state in
-the order in which it was found, and the position of each state's parent in that order. Load only files of your own:
-the header is a pickle.
+`save` and `load` keep a search on disk: a pickled header (values, widths, findings, progress), the packed states in the
+order in which they were found, and the position of each one's parent. Load only files of your own: the header is a
+pickle.
 """
 
 from __future__ import annotations
