@@ -128,8 +128,8 @@ class Explored:
 def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
     """Return the rules of a release named as text (`4.1`, `2.8-zk`), with the protections in `taken_away` switched off.
 
-    Raises `BadInput` for a release without rules or above the newest one, for a major version alone, for ZooKeeper mode
-    from 4.0 on, and for unknown protections.
+    Raises `BadInput` for unknown protections, for a release without rules or above the newest one, for a major version
+    alone, and for ZooKeeper mode from 4.0 on.
     """
     try:
         rules = rules_of(version)
