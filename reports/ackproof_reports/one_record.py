@@ -119,8 +119,8 @@ def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
 
 
 def find_records(run: CaseDir, spot: Spot) -> list[RecordId]:
-    """Return the records that were acknowledged at this offset, or that any reader or group member got there, from at
-    most `MOST_ROWS` rows of each ledger. Raises `BadInput` if there are none, or a ledger cannot be read."""
+    """Return the records that were acknowledged at this offset, or that any reader or group member got there. At most
+    `MOST_ROWS` rows of each ledger count. Raises `BadInput` if there are none, or a ledger cannot be read."""
     here = (pc.field("topic") == spot.topic) & (pc.field("partition") == spot.partition)
     here &= pc.field("offset") == spot.offset
     rows = [

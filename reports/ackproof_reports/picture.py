@@ -87,9 +87,9 @@ class ShownTime:
 
 
 def find_shown_time(fact: CaseFacts, struck: Sequence[FaultLife]) -> ShownTime:
-    """Return the span from 1 s before the first of these faults until 8 s after the last recovery, cut at the end of
-    the run. A fault that did not recover counts with its healing, else with its confirmation. If the run has no event
-    after that last recovery, the span ends 1 s after it. `struck` must not be empty."""
+    """Return the span from 1 s before the first of these faults until 8 s after the last recovery. It is cut at the end
+    of the run. A fault that did not recover counts with its healing, else with its confirmation. If the run has no
+    event after that last recovery, the span ends 1 s after it. `struck` must not be empty."""
     first = min(one.asked_ns or one.confirmed or 0 for one in struck)
     over = max(one.recovered or one.healed or one.confirmed or 0 for one in struck)
     end = min(over + _AFTER_NS, fact.course.end_ns) if fact.course.end_ns > over else over + _BEFORE_NS

@@ -260,8 +260,8 @@ def _alert(evidence: Evidence, name: str, bound: Bound, truth: str, fault: int) 
 
 
 def _late(shown: Value, real: Value) -> str:
-    """Return the delay of an alert after the event, as text: `never` if the alert did not fire, `unknown` if it may not
-    have fired, '' if one of the two times is unknown or the event did not happen."""
+    """Return the delay of an alert after the event, as text. `never`: the alert did not fire. `unknown`: it may not
+    have fired. '': one of the two times is unknown, or the event did not happen."""
     if not (shown.is_known and real.is_known) or real.high == math.inf:
         return ""
     if shown.high == math.inf:
