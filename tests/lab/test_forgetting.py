@@ -115,11 +115,15 @@ def test_parts_with_attempts_that_are_open_stay(soak: Soak) -> None:
         assert soak.part(1).exists() == (0 < number < 5)
 
 
-@pytest.mark.parametrize("changes", [{"counts": {"lost": 1}}, {"reasons": ("it was cut",)}])
-def test_a_window_in_which_something_was_found_ends_it(soak: Soak, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"counts": {"lost": 1}}, "it has findings"), ({"reasons": ("it was cut",)}, "its audit is incomplete")],
+)
+def test_a_window_in_which_something_was_found_ends_it(soak: Soak, changes: dict[str, Any], why: str) -> None:
     for number in range(8):
         soak.window(number, **(changes if number == 4 else {}))
     assert soak.deleted == [0, 1, 2], "the one before it stays, too"
+    assert f"window 4: {why}; no more windows" in soak.case.timeline.read_text(encoding="utf-8")
 
 
 def test_live_reads_of_earlier_windows_end_it_at_once(soak: Soak) -> None:

@@ -55,7 +55,10 @@ class Forgetting:
         self._kept.append((file, [*produced, *map(Path, order.consumed)]))
         if file.late or not _is_clean(file):
             self._ended = True
-            why = f"{file.late} live reads of earlier windows" if file.late else "it has findings"
+            if file.late:
+                why = f"{file.late} live reads of earlier windows"
+            else:
+                why = "its audit is incomplete" if file.reasons else "it has findings"
             self._timeline.add(Note(note=f"window {file.number}: {why}; no more windows are deleted"))
 
     def forget(self) -> None:

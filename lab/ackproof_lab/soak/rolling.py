@@ -136,8 +136,7 @@ class WindowCounts:
     window.
 
     `flaws`: number of offsets to which the reader that reads the windows back (the follower) went back, or that it
-    skipped. `unledgered`: always 0, because records without a ledger row are findings here. `late`: number of live
-    reads of offsets before this window.
+    skipped. `late`: number of live reads of offsets before this window.
     """
 
     counts: dict[str, int]
@@ -147,7 +146,6 @@ class WindowCounts:
     followed: int
     """Number of records that were read back, up to `ends`."""
     flaws: int
-    unledgered: int
     late: int
     found_late: tuple[tuple[int, int], ...]
     """Identities (producer, seq) that an earlier window counted as lost and that were found now: they were
@@ -197,7 +195,7 @@ def audit(
         for message in audited.handovers:
             given_shares += [share for _, share in cut_shares(message, 1)]
         flaws += int(np.count_nonzero(~np.isin(audited.flaws, one.context_offsets)))
-    unledgered = resolve_share([*given_shares, *elsewhere], frozenset(), findings)
+    resolve_share([*given_shares, *elsewhere], frozenset(), findings)
     findings.close()
     return WindowCounts(
         counts=dict(findings.counts),
@@ -206,7 +204,6 @@ def audit(
         carried={place: one.carry() for place, one in places.items()},
         followed=sum(one.followed for one in places.values()),
         flaws=flaws,
-        unledgered=unledgered,
         late=sum(one.late for one in places.values()),
         found_late=tuple(identity for one in places.values() for identity in one.found_late),
     )
