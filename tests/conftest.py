@@ -1,4 +1,5 @@
-"""Hooks for all tests: tests that run at night only, things that are left behind, and the session's table of faults."""
+"""Pytest hooks for all tests. They leave out the tests that run at night only, and report which faults the session
+injected on which backend. In CI a session fails if it leaves anything behind on the machine or skips a test."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use a state folder of the session's own, so that a user's leftover runs are neither swept nor counted."""
+    """Give the session a state folder of its own, so that a user's leftover runs are neither swept nor counted. SIGTERM
+    interrupts the session as SIGINT does, so that its fixtures end what they started. Raises as
+    `_require_entry_points`."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in a shell's background jobs. What the tests start, and then interrupt, would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -118,8 +121,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """Collect what an xdist worker reports. All workers leave out the same nightly tests; the controller has collected
-    none."""
+    """Add the nightly tests that an xdist worker left out, and the faults that it injected. All workers leave out the
+    same tests; the controller collects none itself."""
     del error
     told = getattr(node, "workeroutput", {})
     _LEFT.extend(name for name in told.get(_LEFT_BY_WORKER, []) if name not in _LEFT)
@@ -145,7 +148,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _left_behind(config: pytest.Config) -> list[str]:
-    """Return what the tests have left on the machine, a line each; empty without a recorded state."""
+    """Return what the tests have left on the machine, a line each, after waiting up to `GONE_WITHIN_S` for it to go.
+    Empty outside CI, where `pytest_sessionstart` records no state."""
     before = config.stash.get(_BEFORE, None)
     if before is None:
         return []
@@ -166,7 +170,8 @@ def _left_behind(config: pytest.Config) -> list[str]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI let a skipped test fail: CI installs everything that a test needs."""
+    """In CI let a skipped test fail, because CI installs everything that a test needs. Expected failures (xfail) stay
+    as they are."""
     report = yield
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 
 def write_class_jar(path: Path, classes: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """Write a jar at `path`; `classes`: by full name of a class, name and descriptor of each of its methods."""
+    """Write a jar at `path` and return the path. `classes`: by full name of a class (`a.b.C`), name and descriptor of
+    each method."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, methods in classes.items():
             jar.writestr(name.replace(".", "/") + ".class", _class_file(methods))

@@ -1,6 +1,8 @@
-"""Makes a jar with the schemas of the group coordinator's records, reduced to what tests use, and such records.
+"""Makes a jar with schemas of the group coordinator's records, reduced to the fields that tests use, and encodes
+records in them.
 
-The layouts are those of Kafka 3.9 (the kind of a key is its version) and 4.x (it is the API key)."""
+The layouts are those of Kafka 3.9 (the kind of a key is its version) and 4.x (it is the API key).
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
 
 
 def jar(folder: Path, version: str = "4.4.0", values: Mapping[str, Mapping[str, Any]] = VALUES) -> Path:
-    """Write the jar of a release into a folder, with comments in its schemas as Kafka's have; return its path."""
+    """Write `kafka-group-coordinator-VERSION.jar` into a folder, with comments in its schemas as Kafka's have; return
+    its path. `version`: one that begins with `3.` has the layout of 3.9. `values`: schema of the value of each kind of
+    record."""
     path = folder / f"kafka-group-coordinator-{version}.jar"
     old = version.startswith("3.")
     with zipfile.ZipFile(path, "w") as file:

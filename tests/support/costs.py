@@ -62,7 +62,8 @@ class Costs:
             terminalreporter.write_line(line)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each of the most expensive files, then one for each folder."""
+        """Yield a line for each of the `MOST` most expensive files, then one for each folder (such as `tests/unit/`).
+        Both are sorted by CPU time, greatest first."""
         folders: dict[str, Cost] = {}
         for file, cost in self.files.items():
             folder = "/".join(file.split("/")[:2]) + "/"

@@ -36,8 +36,8 @@ class Numbers:
     def derived(
         self, name: str, **mistakes: tuple[object, str, Callable[[Any], Any]]
     ) -> Callable[[Check], Check]:
-        """Return a decorator that registers a check under `name`. `mistakes`: the fields of a `Mistake`, by its
-        name."""
+        """Return a decorator that registers a check under `name`. Each keyword of `mistakes` names a planted mistake;
+        its value holds the fields of `Mistake`."""
 
         def remember(check: Check) -> Check:
             self.checks[name] = check
@@ -47,7 +47,8 @@ class Numbers:
         return remember
 
     def is_noticed(self, name: str, what: str, patch: pytest.MonkeyPatch) -> bool:
-        """Plant the mistake `what` of the check `name`, and return True if that check fails."""
+        """Plant the mistake `what` of the check `name`, and return True if that check fails. A failed assertion, or an
+        arithmetic, lookup or value error is a failure; any other exception is raised. `patch` undoes the mistake."""
         owner, attribute, wrong = self.mistakes[name, what]
         patch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
         try:

@@ -8,8 +8,8 @@ from ackproof_reference.explore.world import world
 
 
 class Explorer:
-    """Function that searches a scope to its end, until the wanted classes are found, or until `max_states` states were
-    visited."""
+    """Searches a scope until the wanted classes are found, until all its states are visited, or until `max_states` are.
+    Without a wanted class only the last two end the search."""
 
     def __call__(self, scope: Scope, *wanted: str, max_states: int = 400_000) -> Search:
         search = Search(world(scope), frozenset(wanted) or frozenset({"whatever there is"}))
@@ -17,8 +17,8 @@ class Explorer:
         return search
 
     def finds_nothing(self, scope: Scope, *kinds: str, max_states: int = 1_500_000) -> int:
-        """Visit all states of a scope; assert that none of these classes (default: no class) is found. Return the
-        number of states."""
+        """Visit all states of a scope, and return their number. Assert that `max_states` states suffice, and that none
+        of the classes `kinds` is found; without `kinds`, no class at all."""
         search = self(scope, max_states=max_states)
         assert search.exhausted, f"{len(search.seen)} states were not all"
         found = {

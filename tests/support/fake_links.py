@@ -53,8 +53,8 @@ class FakeNode:
 
 @dataclass
 class FakeMesh:
-    """Fake mesh. It obeys every order, except: effects on the links `astray` do nothing, and the links `stuck` are
-    never healed."""
+    """Fake mesh of the links `every`. Its probes show the imposed effects, except on the links `astray`: effects on
+    these do nothing. The links `stuck` are never healed: probes are refused there after the effect was lifted."""
 
     every: frozenset[Link]
     astray: set[Link] = field(default_factory=set)
@@ -62,7 +62,7 @@ class FakeMesh:
     laid: dict[Link, dict[str, Effect]] = field(default_factory=dict)
     broken: set[Link] = field(default_factory=set)
     came: dict[Link, int] = field(default_factory=dict)
-    """By link: bytes that came back over it so far."""
+    """By link: bytes that came back over it so far; the test sets them."""
     held_up: list[float] = field(default_factory=list)
     """Seconds by which each of the next probes is late, as on a busy machine."""
 

@@ -12,7 +12,8 @@ from local_node import OnThisMachine
 
 @dataclass
 class FakeNode(OnThisMachine):
-    """Fake node that does what it is asked to, unless it is `deaf`. `told`: the requests so far."""
+    """Fake node that does what it is asked to, unless it is `deaf`. `told`: the requests so far. `await_ready` waits
+    `ready_after_s`, then raises `WaitTimeout` unless the node is `ready`."""
 
     id: int
     deaf: bool = False
@@ -58,7 +59,7 @@ class FakeNode(OnThisMachine):
 
 @dataclass
 class FakeCluster:
-    """Fake cluster: its nodes by id."""
+    """Fake cluster: its nodes by id. It has no active controller."""
 
     nodes: dict[int, FakeNode]
 

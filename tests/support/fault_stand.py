@@ -32,7 +32,8 @@ from fake_nodes import FakeNode
 
 @dataclass
 class FakeGauges:
-    """Fake gauges for triggers; a test sets their values."""
+    """Fake gauges for triggers, with values that a test sets. `acks`: acknowledged records of every partition.
+    `sample`: newest sample of every partition. `scraped`: metrics by name and node."""
 
     acks: int = 0
     sample: Sample | None = None
@@ -74,7 +75,8 @@ def wait_shortly(monkeypatch: pytest.MonkeyPatch, within_s: float) -> None:
 def make(
     kind: type[FaultSpec], *nodes: object, cluster: object = None, holds: Holds | None = None, **fields: Any
 ) -> Any:
-    """Return the injection of a fault of this kind at these nodes. `fields` may also hold its `number` and a `case`."""
+    """Return the injection of a fault of this kind. `nodes`: the nodes that its first target role resolves to.
+    `fields`: fields of the fault, by default `number` 1 and a trigger at 0 s; `case` is the injection's case."""
     case = fields.pop("case", None)
     fault = kind(**{"number": 1, "trigger": TimeTrigger(0.0), **fields})
     aim = Aim({role: cast(Any, nodes) for role in fault.targets[:1]})

@@ -31,8 +31,8 @@ from written_group import LOG_PARTITION, MS, START, TOPIC, WALL_MS, write_group
 
 
 class Table:
-    """A table of a ledger whose rows can be added (`extra`), changed and removed (`there`). `columns`: the healthy
-    rows."""
+    """A table of a ledger. `columns`: its healthy rows, which tests may change. `there`: False for each healthy row
+    that a test has removed. `extra`: rows that a test has added."""
 
     def __init__(self, schema: pa.Schema, columns: dict[str, Any], length: int) -> None:
         self.schema = schema
@@ -74,7 +74,11 @@ class Table:
 
 @dataclass
 class HealthyGroup:
-    """Content of a healthy run directory. Change the attributes, then call `write`."""
+    """Content of a healthy run directory. Change the attributes, then call `write`.
+
+    `batch`: records that a member processes before it commits. `output`: True if the group writes to an output topic;
+    with `commit` "transaction" always. `group_metadata`: that setting of the group in the experiment.
+    """
 
     records: int = 200
     """Number of records of each partition."""

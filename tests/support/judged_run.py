@@ -181,7 +181,8 @@ def finding(anomaly: str, topic: str = "orders", detail: str = "") -> dict[str, 
 def attempt(
     seq: int, done_s: float, *, outcome: int = 0, topic: str = "orders", partition: int = 0
 ) -> dict[str, Any]:
-    """Return a row of `ledger/produced` for producer 0, sent at 0 s and reported at `done_s`; below 0: no report."""
+    """Return a row of `ledger/produced` for producer 0, sent at 0 s and reported at `done_s`. Below 0: it was never
+    reported, so its outcome is indeterminate. `outcome`: value of `Outcome` (0 acknowledged, 1 failed)."""
     return {
         "producer": 0,
         "seq": seq,
@@ -197,13 +198,14 @@ def attempt(
 
 
 def read_row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
-    """A row of `ledger/consumed`, of the final read."""
+    """Return a row of `ledger/consumed`: the final reader got record `seq` of `producer` at `offset` of orders/0."""
     place = {"topic": "orders", "origin_topic": "orders", "read_ns": 2 * SECOND}
     return {**place, "phase": 1, "offset": offset, "seq": seq, "producer": producer}
 
 
 def batch_row(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
-    """A row of `observed/replicas.parquet`."""
+    """Return a row of `observed/replicas.parquet`: a batch of orders/0 in the log of `node`, with offsets `first` to
+    `last`."""
     return {
         "node": node, "topic": "orders", "first_offset": first, "last_offset": last, "producer_id": producer_id,
         "producer_epoch": epoch,
@@ -259,9 +261,10 @@ def _whole(case: Case) -> FinalReadFile:
 def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun:
     """Return a function that writes a complete run directory, with the prediction and replay of these fixtures.
 
-    `experiment`: text of the experiment file, in place of `EXPERIMENT`. `acked_bins`: tenths of a second with
-    `acked_in_bin` acknowledgements each. `final` "whole": a complete read of every partition. Further keywords: number
-    of findings by class.
+    `experiment`: text of the experiment file, in place of `EXPERIMENT`. `acked_bins`: tenths of a second, of orders/0
+    or by partition, with `acked_in_bin` acknowledgements each. `attempts`: rows of the ledger of producer p0. `final`
+    "whole": a complete read of every partition; None: no final read. `audit`: changed fields of `audit.json`. Further
+    keywords: number of findings by class.
     """
 
     def make(

@@ -1,4 +1,4 @@
-"""Jars of a build of Kafka, without code."""
+"""Writes folders of jars that look like a build of Kafka, without code that runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def write_jar(path: Path, files: dict[str, str]) -> Path:
 
 
 def write_build(folder: Path, version: str = "4.9.0-SNAPSHOT", names: Sequence[str] = NAMES) -> Path:
-    """Write a folder of jars that look like a Kafka's; its clients say the version and a commit."""
+    """Write the jars `names` into a folder, and return it. `{}` in a name stands for the version. The jar of
+    kafka-clients states the version and the commit `abc123`."""
     for name in names:
         files = {f"{name}/A.class": "code"}
         if name.startswith("kafka-clients"):

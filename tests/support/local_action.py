@@ -28,7 +28,8 @@ def document(action: Path) -> dict[str, Any]:
 
 @dataclass
 class Step:
-    """Result of one step. `code`: its exit code; None for a step that was skipped, or that `uses` an action."""
+    """Result of one step. `uses`: the action that it uses, '' for a script; `given`: the inputs that this action got.
+    `code`: exit code of the script; None for a step that was skipped, or that `uses` an action."""
 
     name: str
     uses: str = ""
@@ -56,7 +57,9 @@ class Job:
 
 @dataclass
 class LocalAction:
-    """The action in the folder `path`. `used`: outputs of the steps that use an action, by the step's id."""
+    """The action in the folder `path`. `workspace`: folder in which its scripts run. `github`: values of contexts by
+    name, such as `github.token`. `used`: outputs of the steps that use an action, by the step's id. `environment`:
+    additional environment variables of the scripts."""
 
     path: Path
     workspace: Path

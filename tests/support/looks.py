@@ -7,7 +7,7 @@ from ackproof.quantities.states import LIVE
 
 
 def told_now(sampler: Sampler, state: str, number: int) -> float | None:
-    """Return the sampled value of `state` (a key of `LIVE`, such as `isr`) for partition `number` of `orders`; None if
-    the newest sample is older than a second."""
+    """Return the sampled value of `state` (a key of `LIVE`, such as `isr`) for partition `number` of `orders`. None if
+    there is no sample, if the newest one is older than a second, or if it lacks the value."""
     sample = sampler.fresh("orders", number)
     return None if sample is None else LIVE[state](sample)

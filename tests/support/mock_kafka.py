@@ -249,7 +249,8 @@ class Load:
 
 @dataclass
 class Loads:
-    """Factory of loads, which are stopped at the end of the test."""
+    """Factory of loads, whose topics it creates (default: orders with two partitions). Their clients are not started
+    yet. `producer`: settings of the producers. All loads are stopped when `stack` is closed."""
 
     folder: Path
     stack: ExitStack = field(default_factory=ExitStack)

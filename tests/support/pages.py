@@ -71,7 +71,7 @@ class Page:
         return [block for block in self.blocks if block.language == language]
 
     def commands(self) -> list[str]:
-        """Return the commands of the page's `console` blocks, one per line of text."""
+        """Return the commands of the page's `console` blocks, without `$ ` and with continued lines joined."""
         lines: list[str] = []
         for block in self.of("console"):
             text = block.text.replace("\\\n", " ")
@@ -94,7 +94,7 @@ class Page:
         return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
     def links(self) -> list[str]:
-        """Return the targets of the page's links and images."""
+        """Return the targets of the page's links and images, also of images in HTML."""
         inside = [child for token in self._tokens for child in token.children or ()]
         found = [str(child.attrs["href"]) for child in inside if child.type == "link_open"]
         found += [str(child.attrs["src"]) for child in inside if child.type == "image"]
@@ -125,13 +125,15 @@ class Page:
                 yield f"{self.path.name}: {link}: no such heading"
 
     def broken_paths(self) -> Iterator[str]:
-        """Yield each path in inline code that does not exist."""
+        """Yield each path in inline code that does not exist. Only paths into the repository's folders (`_PATH`) are
+        checked; `*` stands for any name."""
         for word in self.code_words():
             if _PATH.match(word) and not list(self.root.glob(word.rstrip("/"))):
                 yield f"{self.path.name}: `{word}`: no such path"
 
     def broken_rows(self) -> Iterator[str]:
-        """Yield each module in a table of files that is not in the page's folder."""
+        """Yield each module or folder that does not exist below the page's folder. They are looked up in tables with
+        the column `file`."""
         for table in _FILES.findall(self.path.read_text("utf-8")):
             for row in table.splitlines():
                 for name in re.findall(r"`([\w/]+?)(?:\.py|/)?`", row.split("|")[1]):
@@ -140,8 +142,8 @@ class Page:
                         yield f"{self.path.name}: `{name}`: no such module"
 
     def broken_experiments(self, folder: Path) -> Iterator[str]:
-        """Yield each experiment that does not load, and each workflow (with `jobs`) whose inputs the action does not
-        have. `folder`: for the files of the page."""
+        """Yield each experiment that does not load. A workflow (with `jobs`) is checked for its keys, and for inputs
+        that the action does not have or requires. `folder`: the blocks are written there."""
         for block in self.of("properties"):
             (folder / block.name).write_text(block.text, "utf-8")
         for block in self.of("yaml"):
@@ -174,7 +176,8 @@ class Page:
                 yield f"{self.path.name}:{block.line}: {error}"
 
     def broken_commands(self) -> Iterator[str]:
-        """Yield each command line with a command, option or file that does not exist."""
+        """Yield each command line with an option, file or make target that does not exist. Yield also each command that
+        this class cannot check."""
         for line in self.commands():
             try:
                 words = shlex.split(line, comments=True)

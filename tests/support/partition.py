@@ -27,12 +27,14 @@ def partition(
     elr: tuple[int, ...] = (),
     last: int = -1,
 ) -> Partition:
-    """Return a partition led by `leader` in leader epoch `epoch`, with partition epoch `version`."""
+    """Return a partition led by `leader` in leader epoch `epoch`, with partition epoch `version`. `elr`: eligible
+    leader replicas. `last`: last known leader, -1 if there is a leader."""
     return Partition(replicas, leader, epoch, version, isr, elr, last)
 
 
 def metadata(of: Partition, *, fenced: tuple[int, ...] = (), stopping: tuple[int, ...] = ()) -> Metadata:
-    """Return metadata with this partition and all brokers in their first incarnation."""
+    """Return metadata with this partition and all brokers in their first incarnation. `fenced`, `stopping`: brokers
+    that are fenced, or in controlled shutdown."""
     return Metadata(of, tuple(Registration(i, 0, i in fenced, i in stopping) for i in REPLICAS))
 
 
@@ -44,8 +46,8 @@ def leading(
     broker: int = 1,
     known: Metadata | None = None,
 ) -> Broker:
-    """Return a broker that leads since offset `start`. `ends`: log end offsets that it knows, by follower. `known`: its
-    metadata."""
+    """Return a broker that leads since offset `start`. `held`: its log. `ends`: log end offsets that it knows, by
+    follower; of the others it knows none. `known`: its metadata, default: of this partition."""
     of = of or partition()
     ends = ends or {}
     progress = tuple(Progress(r, ends.get(r, -1), 0 if r in ends else -1) for r in of.replicas if r != broker)
@@ -55,7 +57,8 @@ def leading(
 
 
 def following(held: Log, of: Partition | None = None, broker: int = 2, *, truncating: bool = False) -> Broker:
-    """Return a broker that follows the leader of a partition."""
+    """Return a broker that follows the leader of a partition. `truncating`: True if it may not fetch before its log
+    agrees with the leader's."""
     of = of or partition()
     return Broker(
         broker, held, Process(True, 0, metadata(of), Follower(of.leader, of.leader_epoch, truncating))

@@ -34,9 +34,7 @@ def leaders(
     topic: str = "__consumer_offsets",
 ) -> MetadataLog:
     """Return the metadata log of one partition, by default that of the group's offsets. `leaders`: leader and ISR of
-    each epoch.
-
-    `at_ms`: wall-clock time of the first record."""
+    each epoch. `at_ms`: wall-clock time of the first record."""
     records: list[Any] = [
         PartitionChanged(
             offset=at, epoch=1, timestamp_ms=at_ms + at, topic=topic, partition=LOG_PARTITION,
@@ -140,8 +138,8 @@ def planted_group(**changes: Any) -> PlantedGroups:
 
 
 def ruled(run: Run, anomaly: str) -> tuple[Chance, str]:
-    """Return the ruling on a class (IMPOSSIBLE: forbidden), and the sentence of its opinion; '' if the class is
-    allowed."""
+    """Return the ruling on a class with the sentence of its opinion. IMPOSSIBLE: Kafka may not show it. POSSIBLE: it is
+    allowed, and the sentence is ''. UNKNOWN: undecided."""
     ((name, one),) = judge_class(run.facts(), anomaly)
     texts = [opinion.text for opinion in opinions_on_groups([(name, one)])]
     chance = {True: Chance.IMPOSSIBLE, False: Chance.POSSIBLE, None: Chance.UNKNOWN}[one.forbidden]

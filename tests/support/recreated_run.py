@@ -50,7 +50,8 @@ def records() -> list[dict[str, Any]]:
 
 
 def acks(acks_of_the_second: int = 80) -> list[Ack]:
-    """Return the acknowledged records; those of the first incarnation are lost."""
+    """Return the acknowledged records; those of the first incarnation are lost. `acks_of_the_second`: number of records
+    of the second incarnation."""
     first = [Ack(seq, seq, 2000 + 16 * seq, lost=True) for seq in range(120)]
     late = [Ack(seq, seq, 4010 + seq, lost=True) for seq in range(120, OFFSETS)]
     then = [Ack(OFFSETS + n, n, 4300 + 10 * n) for n in range(acks_of_the_second)]
@@ -58,7 +59,8 @@ def acks(acks_of_the_second: int = 80) -> list[Ack]:
 
 
 def old_log(end: int = OFFSETS, newest_ms: int = 4135, topic_id: str = FIRST, node: int = 1) -> Replica:
-    """Return the log of a broker when the topic was deleted."""
+    """Return the log of the deleted topic that broker `node` has not removed yet. `end`: its log end offset.
+    `newest_ms`: timestamp of its newest record, in ms since the run's start."""
     return Replica(
         node=node,
         topic="orders",
@@ -104,7 +106,7 @@ class RecreatedRun(ObservedRun):
 
 
 def told(run: ObservedRun, folder: Path) -> tuple[ConformanceFile, ClassExplained]:
-    """Replay the run; return the result, and its row about lost records."""
+    """Write the run into `folder` and replay it. Return the result, and its row about lost records."""
     folder.mkdir(exist_ok=True)
     file = run.conformed(folder)
     (lost,) = [one for one in file.classes if one.anomaly == "lost"]

@@ -124,11 +124,12 @@ def ended_for(model: Model, row: Row, wanted: frozenset[str]) -> bool:
 
 
 def difference(scope: Scope, most: int, against: Reductions = NO_REDUCTIONS) -> str | None:
-    """Return a difference between a search and one with other reductions, in findings or in their numbers of steps; ""
-    if there is none.
+    """Return a difference between a search and one with other reductions, in findings or in their numbers of steps; ''
+    if there is none. None: the scope has more than `most` states, and nothing was compared.
 
-    None: the scope has more than `most` states, and nothing was compared. If only the other search keeps void messages,
-    its paths may be longer: a request that will be refused has to be dropped first."""
+    If only the other search keeps void messages, its paths may be longer: a request that will be refused has to be
+    dropped first.
+    """
     same_length = against.void or not (scope.reductions.void or scope.reductions.fusing)
     plain = searched(replace(scope, reductions=against), most)
     if not plain.exhausted:
@@ -163,10 +164,8 @@ def _agree(shortest: Mapping[str, int], found: Mapping[str, int], *, same_length
 
 def contradiction(scope: Scope, most: int) -> str:
     """Return a contradiction between a reduced search for lost and vanished records and the plain one, within `most`
-    states each; '' if there is none.
-
-    A class that one of them finds must not be impossible for the other. A class is impossible if a complete search does
-    not find it."""
+    states each; '' if there is none. A class that one of them finds must not be impossible for the other. A class is
+    impossible if a complete search does not find it."""
     reduced, plain = (Search(world(one), ASKED) for one in (scope, replace(scope, reductions=NO_REDUCTIONS)))
     reduced.run(max_states=most)
     plain.run(max_states=most)

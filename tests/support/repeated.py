@@ -40,7 +40,7 @@ Go = Callable[..., Batch]
 
 
 def audited(directories: list[Path], **_: object) -> list[AuditResult]:
-    """Stand-in for the audit, which finds nothing."""
+    """Stand-in for the audit: writes for each run an `audit.json` with 5 acknowledged records and none lost."""
     counted = AuditFile(counts={"lost": 0}, records=RecordCounts(acked=5), complete=True)
     for directory in directories:
         counted.save(CaseDir(directory).audit_json)
@@ -48,12 +48,13 @@ def audited(directories: list[Path], **_: object) -> list[AuditResult]:
 
 
 def passed(run: CaseDir) -> None:
-    """Stand-in for the stages after a run, which passes it."""
+    """Stand-in for the stages after a run: writes the verdict PASS."""
     VerdictFile(verdict=Verdict.PASS, reasons=()).save(run.verdict_json)
 
 
 def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
-    """Return a function that runs a batch of the experiment above in `tmp_path`."""
+    """Return a function that runs a batch of the experiment `TEXT` in `tmp_path`. `expect`: expectations of the
+    experiment. `timeout`: the brokers' session time-out in ms. `only`, `at_most`: fields of `BatchOptions`."""
     monkeypatch.setattr(concluding.audit, "run", audited)
     monkeypatch.setattr(concluding, "run_stages", passed)
     monkeypatch.setattr(concluding, "judge_unwritten", lambda _: None)

@@ -1,4 +1,4 @@
-"""The request proxy over real sockets, with a loop that the test turns."""
+"""The request proxy over real sockets. The test itself turns the proxy's event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SOON_S = 0.1
 
 
 class Ground:
-    """A relay with one route, and the listening socket of the node behind it."""
+    """A request proxy with the route `w`, and the listening socket of the node behind it."""
 
     def __init__(self) -> None:
         self.relay = Relay()
@@ -63,8 +63,8 @@ class Ground:
             self.relay.turn(0.002)
 
     def came(self, line: socket.socket) -> bytes:
-        """Return the bytes that have arrived on a socket, waiting for them briefly; followed by b"closed" if the other
-        side has closed it."""
+        """Return the bytes that have arrived on a socket, followed by b"closed" if its peer has closed it. Waits up to
+        0.1 s for the first byte; b"" if none has come."""
         data = b""
         until = time.monotonic() + _SOON_S
         while True:

@@ -113,7 +113,8 @@ def write_rows(path: Path, table: pa.Table, options: Mapping[str, Any] | None) -
 
 
 def to_table(rows: pa.Table | Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return rows as a table; columns that a row lacks get their usual value."""
+    """Return rows as a table; columns that a row lacks get their usual value. Raises AssertionError for a column that
+    the schema lacks."""
     if isinstance(rows, pa.Table):
         return rows
     usual = {field.name: _USUAL.get(field.name, _EMPTY.get(field.type, 0)) for field in schema}

@@ -48,7 +48,8 @@ def written(file: Path, *steps: str) -> Path:
 
 
 def played(file: Path, folder: Path, backend: str = "process") -> tuple[list[ScriptStep], str]:
-    """Run the script of a file; return its recorded steps, and why it failed ('' if it did not)."""
+    """Run the script of a file; return its recorded steps, and why it failed ('' if it did not). Assert that a script
+    that did not fail was confirmed and recovered."""
     (case,) = cases(load(file, backend=backend))
     run = CaseDir(folder)
     with CaseRun(case, run, CaseOptions(batch=str(folder), replay=""), SilentWatcher()) as one:
@@ -84,8 +85,8 @@ def with_a_fetch_of_3(act: Callable[..., str]) -> Callable[..., str]:
 
 @dataclass(frozen=True)
 class Lie:
-    """A replaced call of the harness. `told`: number of steps that are recorded then. `words`: part of the failure's
-    message."""
+    """A replaced call of the harness. `call`: its name below `ackproof`. `spoilt`: makes the replacement from the
+    function. `told`: number of steps that the run then records. `words`: part of the failure's message."""
 
     call: str
     spoilt: Spoilt

@@ -34,7 +34,8 @@ def piece_of(nodeid: str) -> str:
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests with the long pieces first, then those with most tests."""
+    """Return the tests in the order in which workers take them: first those in long folders (`FIRST`) or with orphans,
+    then the others. Among each of these, the pieces with most tests come first."""
     sizes: dict[str, int] = {}
     for item in items:
         piece = piece_of(item.nodeid)

@@ -60,7 +60,7 @@ def write_group(group: HealthyGroup, folder: Path, **options: Any) -> CaseDir:
 
 
 def _with(table: pa.Table, **values: int) -> pa.Table:
-    """Return the table with other columns: each has the same value in all rows."""
+    """Return the table with the named columns replaced: each has one value in all rows."""
     for name, value in values.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)
@@ -144,7 +144,8 @@ def _case_file(group: HealthyGroup) -> CaseFile:
 
 
 def _records(group: HealthyGroup) -> dict[str, dict[str, Any]]:
-    """Return the ledgers of producers and final readers."""
+    """Return the ledgers of producers and final readers; with transactions also the read at read_committed, and the
+    ledger of transactions."""
     produced = {}
     for producer in range(group.producers):
         own = np.flatnonzero(group.producer == producer)

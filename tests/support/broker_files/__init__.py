@@ -70,5 +70,6 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 def cleaned(data: bytes, last_delta: int) -> bytes:
-    """Return the batch as the log cleaner leaves it: its last offset belongs to a record that is gone."""
+    """Return the batch as the log cleaner leaves it: its last offset, `last_delta` after the first, belongs to a record
+    that is gone."""
     return _with_checksum(data[:23] + last_delta.to_bytes(4, "big") + data[27:])

@@ -195,7 +195,7 @@ class Bench:
         return bite
 
     def mend(self) -> None:
-        """Resume and start all nodes, and wait until they are back in the cluster."""
+        """Resume and start all nodes, and wait until they are back in the cluster. Raises `WaitTimeout`."""
         for node in self.cluster.nodes.values():
             match node.state():
                 case NodeState.STOPPED:

@@ -35,4 +35,4 @@ CLAIM_DUDS = {
     "C47": (f"{_MESH}.impose",),
     "C49": (f"{_REQUESTS}.lay",),
 }
-"""By claim the calls that do nothing."""
+"""By claim: the functions of the harness that are replaced by ones that do nothing."""

@@ -25,14 +25,14 @@ FROZEN = ("producer", "producers", "reader(0)")
 
 
 def of_library(load: Mapping[str, Mapping[str, object]], client: str) -> dict[str, object]:
-    """Return the settings of a load with clients of this library."""
+    """Return the settings of a load whose clients are all of the library `client`."""
     return {kind: {**settings, "client": client} for kind, settings in load.items()}
 
 
 @contextmanager
 def load_on(bench: Bench, folder: Path, load: Mapping[str, object]) -> Iterator[Workload]:
-    """Start a workload with settings as in a file; yield it once every producer has acknowledgements and every reader
-    has records."""
+    """Start a workload with settings as in a file. Yield it once every producer has more than 100 acknowledgements and
+    every reader more than 100 records. Raises `WaitTimeout` after 60 s without these."""
     spec = WorkloadSpec.model_validate(load, context=FROM_FILE)
     topics = {"t": TopicSpec()}
     run = CaseDir(folder / "case")

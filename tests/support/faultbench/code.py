@@ -39,7 +39,7 @@ def transaction(bench: Bench) -> None:
 
 
 def another(fault: str) -> Callable[[Bench], None]:
-    """Return a function that injects this fault on a bench."""
+    """Return a function that injects this fault on a bench and asserts that it is confirmed."""
 
     def done(bench: Bench) -> None:
         bite = bench.bite(fault, record=False, settled=False)

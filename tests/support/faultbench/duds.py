@@ -124,7 +124,7 @@ _LINK: Final = "link: follower(t/0) -> leader(t/0)"
 
 
 def _unused(fault: str, said: str = "to show on", *, nightly: bool = False) -> dict[str, Dud]:
-    """Return a dud for a cluster whose links carry no traffic through the proxies."""
+    """Return a dud, by its kind, for a cluster whose links carry no traffic through the proxies."""
     return {fault.partition(":")[0]: Dud(fault, said, nightly=nightly)}
 
 

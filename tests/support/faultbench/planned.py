@@ -56,7 +56,8 @@ def leaderless(bench: Bench) -> Iterator[list[int]]:
 
 
 def elect_unclean(bench: Bench) -> Bite:
-    """Elect one of the followers of a leaderless partition uncleanly."""
+    """Elect a leader of a leaderless partition uncleanly. Assert that it is one of the followers that had left the
+    ISR."""
     with leaderless(bench) as followers:
         bite = bench.bite("elect_unclean: {partition: t/0}", settled=False, then=bench.mend)
     assert bench.cluster.topic_state(["t"])[PLACE].leader in followers
@@ -64,7 +65,8 @@ def elect_unclean(bench: Bench) -> Bite:
 
 
 def decommission(bench: Bench, drain: bool) -> Bite:
-    """Decommission the leader of t/0 in a cluster of four."""
+    """Decommission the leader of t/0 in a cluster of four. Assert that it has no replica of t/0 afterwards. `drain`:
+    that setting of the fault."""
     bench.await_full_isr()
     leader = bench.cluster.topic_state(["t"])[PLACE].leader
     bite = bench.bite(f"decommission: {{target: leader(t/0), drain: {str(drain).lower()}}}")

@@ -73,4 +73,4 @@ REQUEST_FAULTS: tuple[Any, ...] = (
         marks=_NIGHT,
     ),
 )
-"""Request faults of each kind, on each kind of link that can carry the request."""
+"""Request faults of each kind, on links from clients, between brokers, and to controllers. Most run at night only."""

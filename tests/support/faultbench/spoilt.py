@@ -16,7 +16,7 @@ Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def nothing(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace a function by one that does nothing."""
+    """Replace a function by one that does nothing and returns None."""
     del real
     return lambda *given, **named: None
 
@@ -42,7 +42,7 @@ def that_never_fires(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def says(word: object) -> Spoilt:
-    """Return a replacement that does nothing and returns `word`."""
+    """Return a `Spoilt` that replaces a function by one that only returns `word`."""
     return lambda real: lambda *given, **named: word
 
 
@@ -62,7 +62,7 @@ def _where(real: Callable[..., Any], does: Callable[[int], bool]) -> Callable[..
 
 
 def astray(elsewhere: str) -> Spoilt:
-    """Return a replacement that sets packet rules for an address that no node uses."""
+    """Return a `Spoilt` that sets packet rules for the address `elsewhere`, which no node uses."""
 
     def spoilt(real: Callable[..., Any]) -> Callable[..., Any]:
         def lay(rules: Any, mark: str, addresses: Any, effect: Any) -> Any:
@@ -94,7 +94,7 @@ def right_behind(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def spared(file: str) -> Spoilt:
-    """Return a replacement of a deletion that keeps files with this name."""
+    """Return a `Spoilt` for a deletion, which then keeps files with this name."""
     return lambda real: lambda path, **named: None if path.name == file else real(path, **named)
 
 

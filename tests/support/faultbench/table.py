@@ -10,7 +10,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Bite:
-    """Result of one injected fault. Times are seconds since its request; -1: it never came to that."""
+    """Result of one injected fault. `bit`: it was confirmed. Times are seconds since its request; -1: it never came to
+    that. `did`, `witness`: texts of its confirmation; `healing`: what healed it; `recovery`: text of the witness of its
+    recovery."""
 
     name: str
     backend: str

@@ -15,7 +15,7 @@ COPY = "another intact copy of the same record"
 
 def write_ledgers(run: CaseDir, recipe: Recipe) -> None:
     """Write the ledgers and findings of producer 0: `lost` records from offset 1000 on, and as many copies as the
-    recipe has duplicates."""
+    recipe has duplicates. Write also the truncation of the lost records (`conformance.json`) and the replicas' logs."""
     copies = recipe.findings.get("duplicate", 0)
     sent, read, found = [], [], []
     for n in range(recipe.lost):

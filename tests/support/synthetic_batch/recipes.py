@@ -59,8 +59,12 @@ def ns(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One case to make. `lost`: number of lost records of partition 0. `without`: names of files to leave out;
-    `folder`: all files, `end`: the last events, `torn`: the end of the timeline's last line."""
+    """One case to make. `lost`: number of lost records of partition 0. `died`: True if node 2 dies after the second
+    fault. `forbidden`: classes that the verdict forbids in addition to those that nothing allows.
+
+    `without`: names of files to leave out; `folder`: all files, `end`: the last events, `torn`: the end of the
+    timeline's last line.
+    """
 
     settings: Mapping[str, Scalar]
     lost: int = 0
