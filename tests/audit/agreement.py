@@ -26,7 +26,7 @@ TOPICS = ("a", "b")
 BEYOND_DOUBLE = 2**53
 FAR = 2**62
 _LATER = st.sampled_from([*[0] * 19, 10**18])
-"""Nanoseconds added to `sent_ns`: 0, for about one record in twenty some thirty years."""
+"""Nanoseconds added to `sent_ns`: 0, but some thirty years for about one record in twenty."""
 _LATENCY_NS = st.sampled_from([5_000_000, 5_000_000, 5_000_000, 0, 1_000_001, 64_000_000, 2**41])
 
 
@@ -218,7 +218,8 @@ def in_transactions(draw, produced):
 
 @st.composite
 def at_read_committed(draw, reads, produced, transactions):
-    """Draw reads at read_committed out of `reads`. Most leave out records whose transaction did not commit."""
+    """Draw reads at read_committed out of `reads`. They lack most records whose transaction did not commit, and a few
+    of the others."""
     outcome = {(row.producer, row.txn): row.outcome for row in transactions}
     hidden = {
         (row.producer, row.seq)

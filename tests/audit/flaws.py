@@ -240,7 +240,8 @@ def of_a_producer_without_end(ledger, block, _):
 
 @flaw
 def elsewhere(ledger, block, helper):
-    """Put one of two records of a block in another partition, with or without its origin. Both are lost."""
+    """Lose two records of a block, and put one of them in another partition, with or without its origin. That one is
+    misrouted, too."""
     for position, knows in ((3, True), (4, False)):
         at = block * BLOCK + position
         forget(ledger, at, read=False)
@@ -288,7 +289,8 @@ def first_behind_the_others(ledger, block, _):
 
 @flaw
 def last_before_the_others(ledger, block, _):
-    """Swap a producer's first and fourth record. The first three then stand behind the fourth."""
+    """Swap a producer's first and fourth record. The first three then stand behind the fourth. The second is
+    indeterminate, so it is surfaced, too."""
     first, last = block * BLOCK, block * BLOCK + 6
     for seen in (ledger.final, ledger.live):
         one, other = seen["seq"][first].copy(), seen["seq"][last].copy()

@@ -243,7 +243,8 @@ class _Group:
     # Regressions.
 
     def observations(self, place):
-        """Yield (earliest time of the request, time of the answer, offset), the last OffsetFetch at the end."""
+        """Yield (earliest time of the request, time of the answer, offset) of each OffsetFetch, that after the run
+        last."""
         assigned = {}
         if self.plan.commit != "transaction" or self.plan.isolation == "read_committed":
             for row in self.events:

@@ -97,7 +97,8 @@ def write_client(folder: Path, rows, table_of, shuffle: random.Random | None, **
 
 
 def write_case(directory: Path, clients, ended=()) -> None:
-    """A case.json with these clients; `ended`: "produced/p0", … whose client left an empty END."""
+    """Write a case.json with these clients, and an empty END into the folder of each client in `ended`, such as
+    "produced/p0"."""
     write_run(directory, case_json={"clients": clients})
     for name in ended:
         kind, client = name.split("/")

@@ -17,7 +17,8 @@ class Stamps(NamedTuple):
     unsure: int | None = None
 
     def permit(self, stamp, row) -> bool:
-        """Return whether a record sent as `row` may have `stamp`, in ms. A negative one means no timestamp."""
+        """Return whether a record sent as `row` may have `stamp`, in ms. A negative one means no timestamp, which is
+        always permitted."""
         if stamp < 0 or (self.within is not None and self.within[0] <= stamp <= self.within[1]):
             return True
         if self.base is None:

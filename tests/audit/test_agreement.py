@@ -20,7 +20,8 @@ from .agreement import WAYS, DrawnDirectory, agree, directories, write
 from .local import audited
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
-"""Number of ledgers audited without Spark. Nightly tests audit three times as many in each way of the audit."""
+"""Number of ledgers audited in one way without Spark. Nightly tests audit three times as many in each way, and some
+with Spark."""
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -117,7 +117,8 @@ BAD = (no_produced, no_consumed, no_ledger, column_missing, wrong_type, a_null, 
 
 
 def write_broken(folder: Path, *breaks: Callable[[Path], None]) -> list[Path]:
-    """Write a ledger with a lost record for each function, and call it. Directories have the functions' names."""
+    """Write a ledger with a lost record for each of these functions, and let the function change it. Each directory has
+    the name of its function."""
     directories = []
     for breaking in breaks:
         directory = write_ledger(folder / breaking.__name__, SENT, LOST)

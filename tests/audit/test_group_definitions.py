@@ -54,7 +54,8 @@ def commit_old(group, decision):
 
 
 def double_input(group, copies):
-    """Give the last record the identity of record 105, which so is in the input twice. `copies`: of its output."""
+    """Give the last record of partition 0 the identity of record 105, so that it is in the input twice. `copies`:
+    number of additional copies of it in the output."""
     row = group.final.row(105)
     last = group.final.row(group.records - 1)
     group.final.there[group.records - 1] = False

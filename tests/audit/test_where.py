@@ -151,7 +151,8 @@ def answer(process: subprocess.Popen[str]) -> list:
 
 
 def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) -> None:
-    """Assert that an audit in another process counts planted flaws exactly. `store`: audit a copy there."""
+    """Assert that an audit in another process counts planted flaws exactly. `store`: folder of an object store in which
+    a copy of the ledger is audited; None: the ledger itself."""
     ledger = plant_ledger(9_000, 2, seed=1)
     path = ledger.write(tmp_path / "case")
     there = path if store is None else copied(path, store)
