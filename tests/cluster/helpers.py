@@ -18,7 +18,8 @@ from ackproof.rundir.partition import TopicPartition
 
 
 def run_experiment(folder: Path, text: str) -> tuple[BatchDir, str]:
-    """Run an experiment by the command `ackproof run`; return its batch and the command's output."""
+    """Run an experiment by the command `ackproof run`; return its batch and the command's output. The exit code is not
+    checked."""
     file = folder / "experiment.yaml"
     file.write_text(text, encoding="utf-8")
     words = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", folder / "runs")

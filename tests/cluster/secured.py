@@ -101,7 +101,8 @@ broker.rack=west
 
 
 class TokenServer(ThreadingHTTPServer):
-    """OAuth endpoint that gives a token, valid for an hour, to a client with the right password."""
+    """OAuth endpoint that gives a token, valid for an hour, to a client with the right password; others get status 401.
+    `asked`: number of tokens given."""
 
     def __init__(self) -> None:
         self.asked = 0

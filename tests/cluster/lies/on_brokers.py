@@ -21,9 +21,9 @@ CUT = 30
 STRANGER = 100
 """Seq of a record of producer 0 that another client writes again."""
 FIRST = 1
-"""Partition, of two, of the record with seq 0, for the seed of the stage."""
+"""Partition (0 or 1) to which producer 0 sends seq 0; it follows from the seed of the stage's cases."""
 FROZEN = 100
-"""Least number of sends without an outcome when the producer is killed."""
+"""Number of sends without an outcome that must be reached before the producer is killed."""
 
 
 def cluster_of(running: CaseRun) -> ProcessCluster:
