@@ -25,7 +25,8 @@ def answer(*, explored: bool = True, **chances: Chance) -> PredictionFile:
 
 
 class Search:
-    """Answers as planted; `further`: the answer to a search with a higher limit."""
+    """Searches with planted answers. `first`: answer of a search up to the usual limit of states; `further`: of one
+    with a higher limit (None: `first`). `bounds`: limits of the searches so far."""
 
     def __init__(self, first: PredictionFile, further: PredictionFile | None = None) -> None:
         self.first, self.further = first, further

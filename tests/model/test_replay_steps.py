@@ -310,7 +310,7 @@ def test_what_is_there_is_not_created_again(tmp_path: Path) -> None:
 
 def _one_heartbeat(seconds_ms: int = 5000, leader: int = 2) -> list[dict[str, Any]]:
     """Return a metadata log in which broker 1 asks to stop and reports a failed log dir in one heartbeat: two records
-    of the partition. `seconds_ms`: timestamp of the second record. `leader`: its leader."""
+    of the partition. `seconds_ms`: time of the second record in ms since the run's start. `leader`: its leader."""
     records = [one for one in metadata() if one["offset"] <= 20]
     for record in records:
         if record["kind"] == "broker-registered":

@@ -33,7 +33,8 @@ def test_a_class_names_the_reductions_of_the_search_behind_it(
 def test_a_run_is_predicted_again_without_reductions(
     make_run: MakeRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The search of the model, with what the run showed, and nothing written."""
+    """`ackproof predict` on a run's folder searches with what the run showed, and writes no file. Too low a limit
+    leaves the class unknown."""
     run = make_run(lost=1)
     before = run.prediction_json.read_bytes()
     told = []
