@@ -1,4 +1,4 @@
-"""Runs that are judged."""
+"""Fixtures that write runs for the judge: `make_run`, and its `prediction` and `replay`."""
 
 from __future__ import annotations
 

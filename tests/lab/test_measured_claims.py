@@ -25,8 +25,8 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 
 def claimed(**sides: str) -> str:
-    """Return the YAML of an expectation and the claims A, B, …. `sides`: a side of each claim (`holds`, `measured`, …)
-    with its demand on the recovery time."""
+    """Return the YAML of an expectation and of the claims A, B, …. Each keyword of `sides` is a side (`holds`,
+    `measured`, …) of the next claim, with its demand on the recovery time. A trailing `_` of a keyword is ignored."""
     told = [
         f"  {name}: {{says: s, {side.rstrip('_')}: [{{{ACK!r}: {demand}}}]}}"
         for name, (side, demand) in zip("ABCD", sides.items(), strict=False)
