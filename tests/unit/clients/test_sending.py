@@ -27,7 +27,8 @@ FEW, MANY = 9, 48
 @dataclass
 class Library:
     """Fake librdkafka producer. It takes records while `room` lasts; after the first record without room it takes none
-    of the same batch. `refuse`: error code by value. `bad_topic`: topic whose calls fail."""
+    of the same batch. `refuse`: error code by value. `bad_topic`: topic whose calls fail. `looks` is called at the
+    begin of each batch call."""
 
     room: int = 1 << 20
     refuse: dict[bytes, int] = field(default_factory=dict)

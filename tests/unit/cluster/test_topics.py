@@ -24,7 +24,9 @@ Answer = dict[str, Refused] | Exception
 
 @dataclass
 class FakeCluster:
-    """Fake cluster with the methods that `create_topics` calls. Names of brokers stand for connections."""
+    """Fake cluster with the methods that `create_topics` calls. Names of brokers stand for connections. `views`: by
+    broker, its successive views of the partitions (the last one repeats); default: `FULL`. `death`: raised by
+    `check`."""
 
     views: dict[str, list[dict[TopicPartition, PartitionState]]] = field(default_factory=dict)
     ends: dict[TopicPartition, PartitionEnds] = field(default_factory=lambda: dict(ENDS))

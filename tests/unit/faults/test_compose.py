@@ -39,7 +39,8 @@ PLACE = TopicPartition("t", 0)
 
 @dataclass
 class Node(OnThisMachine):
-    """A fake node with a clock, shifted by `off` seconds, and with a replica in `folder`. `looks`: shifts when read."""
+    """A fake node with a clock, shifted by `off` seconds, and with a replica in `folder`. `looks`: the shift at each
+    reading of the clock so far. `answers` False: readings raise OSError."""
 
     id: int
     is_broker: bool = True

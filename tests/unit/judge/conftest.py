@@ -1,4 +1,5 @@
-"""Runs that are judged."""
+"""Fixtures that write runs for the judge: `make_run`, its `prediction` and `replay`, and the `facts` of a run that
+passes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def batch(first: int, count: int, attributes: int = 0) -> bytes:
 
 
 class FakeLink:
-    """Fake connection to a broker. It returns the batches `given` and these high watermarks, or raises `fails`."""
+    """Fake connection to a broker. It returns the batches `given` and the high watermarks below, or raises `fails`.
+    `refuses_later`: error code in the answer to the second Fetch. `free`: cleared while the broker does not answer."""
 
     def __init__(self, broker: int) -> None:
         self.broker = broker

@@ -114,7 +114,7 @@ class FakeRuns:
 
 
 def _own(folder: Path, count: int) -> list[Bug]:
-    """Return this number of bugs, `bug-0`, `bug-1`, …."""
+    """Return this number of bugs, `bug-0`, `bug-1`, …, and make the folder `rules` below `folder`."""
     bugs = []
     (folder / "rules").mkdir(parents=True, exist_ok=True)
     for number in range(count):

@@ -84,7 +84,7 @@ class Machine:
         self.events.append(event)
 
     def left_in_cache(self) -> list[str]:
-        """Return the paths of unfinished building folders in the cache."""
+        """Return the paths of folders in the cache whose building did not end."""
         return [str(path) for path in self.cache.rglob("*.building-*")]
 
 

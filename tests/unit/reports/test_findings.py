@@ -65,7 +65,6 @@ def test_ranges_by_partition_and_offset() -> None:
 
 @pytest.fixture
 def findings(tmp_path: Path) -> Path:
-    """The folder `findings` of a run."""
     (tmp_path / "findings").mkdir()
     return tmp_path / "findings"
 
