@@ -90,7 +90,7 @@ class _Group:
         return self.found
 
     def passed(self, row, fork=LATEST):
-        """Return whether a reset passed over the record. `fork`: where a truncated log differs from the old one."""
+        """Return whether a reset passed over the record. `fork`: first offset that a backward reset passes over."""
         return any(
             (reset.from_offset if reset.from_offset < reset.offset else fork) <= row.offset < reset.offset
             for reset in self.resets[row.topic, row.partition]
@@ -243,8 +243,7 @@ class _Group:
     # Regressions.
 
     def observations(self, place):
-        """Yield (earliest time of the request, time of the answer, offset) of each OffsetFetch, that after the run
-        last."""
+        """Yield (earliest time of the request, its answer, offset) of each OffsetFetch; that after the run last."""
         assigned = {}
         if self.plan.commit != "transaction" or self.plan.isolation == "read_committed":
             for row in self.events:

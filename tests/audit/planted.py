@@ -39,7 +39,9 @@ Rows = dict[str, np.ndarray]
 class Ledger:
     """Blocks of records as columns: the produced ledger, the final read and the live reads.
 
-    `base`: the first offset of each partition. `extra`: rows added by `put`. `expected`: findings by class.
+    `blocks`: number of blocks. `base`: the first offset of each partition. `extra`: rows added by `put`. `expected`:
+    findings by class. `final_gaps`: records that the audit must report as flaws of the final read. `unledgered`: number
+    of unledgered rows that it must count.
     """
 
     blocks: int

@@ -346,7 +346,7 @@ def audit(
 
 class Bin(NamedTuple):
     """A row of series.parquet: numbers of one partition in one bin of 0.1 s. Latencies are NaN without any.
-    `longest_gap_ms` is that of the whole partition, the same in each bin; -1: fewer than two acknowledgements."""
+    `longest_gap_ms`: of the whole partition, in each bin; -1: fewer than two acknowledgements."""
 
     topic: str
     partition: int

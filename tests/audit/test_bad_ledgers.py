@@ -123,7 +123,8 @@ def test_a_bitmap_and_a_lone_number(run, tmp_path) -> None:
 
 
 def test_lone_numbers_in_a_block_that_is_a_bitmap(run, tmp_path) -> None:
-    """Producer 0 has rows before them in a third partition. In the bad ledger seq 5000 is in two partitions."""
+    """Producer 1 has 3,000 consecutive seqs in one partition and three single ones in another. In the bad ledger seq
+    5000 is in two partitions. Producer 0 has rows in the third partition."""
     rows = [sent(seq, seq, producer=0, partition=2) for seq in (1, 2)]
     rows += [sent(n, producer=1) for n in range(3000)]
     rows += [sent(n, producer=1, partition=1) for n in (4000, 4500, 5000)]

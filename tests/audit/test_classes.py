@@ -17,7 +17,7 @@ HERE = ("t", 0)
 
 @pytest.fixture(params=["whole", "buckets"])
 def count(request, tmp_path):
-    """Return a function that audits rows and returns the counts that are not 0. Its `units` has the findings."""
+    """Return a function that audits rows and returns the counts that are not 0. Its attributes have the findings."""
 
     def run(produced, reads, range_rows=3, stamps=None, **options):
         limits = (

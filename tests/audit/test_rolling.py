@@ -41,7 +41,8 @@ FLAWS = (
 class Soak:
     """A run as lists of rows. `logs`: (producer, seq, origin, intact) by offset, for each (topic, partition).
 
-    `unseen`: (place, offset) pairs that the live reader passes over. `other`: the identity it sees at such a pair.
+    `unseen`: (place, offset) pairs that the live reader passes over. `other`: by (place, offset), the identity that the
+    live reader gets in place of the record's.
     """
 
     random: random.Random

@@ -1,5 +1,5 @@
-"""Tests of how five kinds of report read: on a phone, on paper, by a screen reader, and at once; and of their
-findings."""
+"""Tests of how five kinds of report read: on a phone, on paper and by a screen reader, with the first paint within a
+second; and of their findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("loss", "clean", "inconclusive", "forty", "huge")
 
 @pytest.fixture(scope="module")
 def reports(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports by kind: a loss over seven partitions with ledgers; no findings; no final read; 40 cases; 10^5
+    """Reports by kind: a loss over seven partitions with ledgers; no findings; no final read; 40 cases; 110,000
     findings."""
     cells = maker.matrix()
     loss, clean = replace(cells[2], settings={}), replace(cells[4], settings={}, findings={})

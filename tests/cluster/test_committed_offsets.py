@@ -1,8 +1,7 @@
 """Tests of committed offsets on real brokers: a correct coordinator, one that forgets commits, and one that answers
 offsets 50 too high.
 
-Byteman changes the coordinator's memory (OffsetMetadataManager.replay); its log keeps what was committed.
-"""
+Byteman changes the coordinator's memory (OffsetMetadataManager.replay); its log keeps what was committed."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
 
 
 def ask_all(bench: Bench, release: str, flows: frozenset[Flow]) -> None:
-    """Send a question for each API on each of the `flows` that carry it. Assert that each is answered, its control
-    request too, and that no node ends."""
+    """Send a question for each API of this release on each of the `flows` that carry it. Assert that each is answered,
+    its control request too, and that no node ends."""
     requests, active = bench.cluster.requests, bench.cluster.controller()
     assert requests is not None and active is not None
     other = next((node.id for node in bench.cluster.controllers() if node.id != active), active)

@@ -50,7 +50,7 @@ def _cluster(clusters: Clusters, kafka: str, log_dirs: int = 1) -> ProcessCluste
 
 
 def _stop(cluster: ProcessCluster, node: int) -> None:
-    """Stop a node cleanly, and wait until it has left the ISR."""
+    """Stop a node cleanly. If another broker still runs, wait until the node has left the ISR."""
     assert cluster.node(node).stop()
     if cluster.running_links():
         _until(cluster, lambda state: node not in state.isr)

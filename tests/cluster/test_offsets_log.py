@@ -79,7 +79,8 @@ class Members:
 
 
 def _work(cluster: ProcessCluster) -> tuple[str, ...]:
-    """Let groups of every kind commit, rebalance, abort and be deleted; return their names."""
+    """Let groups commit, rebalance, abort and be deleted; return their names. One of them is of KIP-848, except in the
+    release `OLDER`."""
     members = Members(cluster)
     for group in ("classic", "gone"):
         first = members.join(group)

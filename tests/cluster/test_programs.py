@@ -80,7 +80,7 @@ TWICE = SENT + (
     "\t\t\t\tclient.ProduceSync(context.Background(), &kgo.Record{Topic: r.Topic, Partition: r.Partition, "
     "Key: r.Key, Value: r.Value, Headers: r.Headers})\n\t\t\t}\n\t\t}\n"
 )
-"""Planted bug: some records are sent twice."""
+"""Planted bug: a record whose output offset n has n % 50 = 7 is sent a second time."""
 FAILS = """\
 				tell("result", fields{"n": sends + i, "x": result.Err.Error()})
 				flush()

@@ -1,4 +1,5 @@
-"""Tests of lies about transactions in copies of one honest run on a real broker: each is named, and the run FAILs.
+"""Tests of lies about transactions in copies of one honest run on a real broker. The audit names each, and the verdict
+is INCONCLUSIVE, because another witness contradicts the lie.
 
 Changed are the rows of the final reader at read_committed."""
 

@@ -1,5 +1,5 @@
-"""A Unix socket that relays between the container engine and those who use it. A test can end the relay, as if the
-engine had died."""
+"""A Unix socket that relays between the container engine and its clients. A test can end the relay, as if the engine
+had died."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ faults:
 
 
 def planned_case(cluster: str = "", topic: str = "", features: str = "", faults: str = "") -> Case:
-    """Return a case with these settings of the cluster and of a topic, and features."""
+    """Return a case with these settings of the cluster and of a topic, features, and faults, each as YAML."""
     return read_case(EXPERIMENT.format(cluster=cluster, topic=topic, features=features, faults=faults))
 
 

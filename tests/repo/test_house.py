@@ -1,4 +1,5 @@
-"""Tests of the code's structure: layers, light imports, one module that prints, no paths of a machine."""
+"""Tests of the code's structure: layers, what the core's tests import, light imports, no paths of a machine, short
+files."""
 
 from __future__ import annotations
 

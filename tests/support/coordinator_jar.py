@@ -1,8 +1,7 @@
 """Makes a jar with schemas of the group coordinator's records, reduced to the fields that tests use, and encodes
 records in them.
 
-The layouts are those of Kafka 3.9 (the kind of a key is its version) and 4.x (it is the API key).
-"""
+The layouts are those of Kafka 3.9 (the kind of a key is its version) and 4.x (it is the API key)."""
 
 from __future__ import annotations
 
@@ -161,7 +160,7 @@ def classic_group(generation: int, members: Sequence[str] = ()) -> bytes:
 
 
 def consumer_group(epoch: int) -> bytes:
-    """Return the value of a consumer group's record, with a tagged field of a newer release."""
+    """Return the value of the record with a consumer group's epoch. It ends with a tagged field of a newer release."""
     return struct.pack(">hi", 0, epoch) + b"\x01\x05\x02\xff\xff"
 
 

@@ -53,8 +53,10 @@ class FakeNode:
 
 @dataclass
 class FakeMesh:
-    """Fake mesh of the links `every`. Its probes show the imposed effects, except on the links `astray`: effects on
-    these do nothing. The links `stuck` are never healed: probes are refused there after the effect was lifted."""
+    """Fake mesh of the links `every`. `laid`: effects by link and owner; `broken`: links on which they show to probes.
+
+    Effects on the links `astray` never show. The links `stuck` are never healed: probes are refused there after the
+    effect was lifted."""
 
     every: frozenset[Link]
     astray: set[Link] = field(default_factory=set)

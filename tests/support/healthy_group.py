@@ -77,8 +77,7 @@ class HealthyGroup:
     """Content of a healthy run directory. Change the attributes, then call `write`.
 
     `batch`: records that a member processes before it commits. `output`: True if the group writes to an output topic;
-    with `commit` "transaction" always. `group_metadata`: that setting of the group in the experiment.
-    """
+    with `commit` "transaction" always. `group_metadata`: that setting of the group in the experiment."""
 
     records: int = 200
     """Number of records of each partition."""

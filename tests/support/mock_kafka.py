@@ -83,7 +83,8 @@ class MockKafka:
         self.bootstrap = text.decode()
 
     def move(self, port: int) -> None:
-        """Let clients believe that the first broker is at another port."""
+        """Let the cluster tell clients that its first broker is at this port of 127.0.0.1, and change `bootstrap` to
+        it."""
         self.bootstrap = f"127.0.0.1:{port}"
         assert self._library.rd_kafka_mock_broker_set_host_port(self._cluster, 1, b"127.0.0.1", port) == 0
 

@@ -108,7 +108,8 @@ def metadata() -> list[dict[str, Any]]:
 
 
 def sample(ms: int, leader: int, epoch: int, high_watermark: int, **log_ends: int) -> Sample:
-    """Return a sample of orders/0 at `ms` milliseconds. `log_ends`: log end offsets by n1, n2, n3."""
+    """Return a sample of orders/0 at `ms` milliseconds of the run, with all three replicas in sync. `log_ends`: log end
+    offsets by n1, n2, n3."""
     return Sample(
         t_ns=ms * MS,
         topic="orders",

@@ -48,7 +48,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """One page. Links and paths are looked up below the folder `root` only."""
+    """One page. Links are looked up from the page's folder; paths, make targets and the files of commands from the
+    folder `root`."""
 
     path: Path
     root: Path = ROOT
@@ -101,7 +102,7 @@ class Page:
         return found + _IMAGE.findall(self.path.read_text("utf-8"))
 
     def code_words(self) -> list[str]:
-        """Return all text in inline code."""
+        """Return the text of each piece of inline code."""
         return [
             child.content
             for token in self._tokens

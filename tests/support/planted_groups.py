@@ -122,10 +122,9 @@ class PlantedGroups(HealthyGroup):
         self.expected["zombie-commit"] += 1
 
     def plant_two_owners(self, partition: int, offset: int) -> None:
-        """Plant a second owner: another member is assigned the partition too, processes the record, and its commit is
-        accepted. The record is then processed twice, and counts for two owners. So does every other record of the
-        owner's batch while the other member has the partition; in a batch of one record there is none. The other member
-        is assigned 1 µs before the record's processing, and commits 1 µs after it."""
+        """Plant a second owner: another member is assigned the partition 1 µs before the record's processing, processes
+        the record too, and commits 1 µs after it. The commit is accepted. The record counts as redelivered and for two
+        owners. So would other records that the owner processes in these microseconds."""
         at = partition * self.records + offset
         row = self.deliveries.row(at)
         other, when = (row["member"] + 1) % self.members, row["processed_ns"]

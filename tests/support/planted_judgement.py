@@ -63,7 +63,8 @@ RESET = ResetOffsets.model_construct(number=1, group="billing", to="earliest", t
 
 @dataclass
 class Run:
-    """A planted run, with the findings of the audit."""
+    """A planted run, with the findings of the audit. `log`: the metadata log. `killed`: clients of members that were
+    killed. `config`: further settings of the cluster. `change`: changes the file of groups before it is written."""
 
     path: Path
     planted: PlantedGroups

@@ -128,8 +128,7 @@ def difference(scope: Scope, most: int, against: Reductions = NO_REDUCTIONS) -> 
     if there is none. None: the scope has more than `most` states, and nothing was compared.
 
     If only the other search keeps void messages, its paths may be longer: a request that will be refused has to be
-    dropped first.
-    """
+    dropped first."""
     same_length = against.void or not (scope.reductions.void or scope.reductions.fusing)
     plain = searched(replace(scope, reductions=against), most)
     if not plain.exhausted:

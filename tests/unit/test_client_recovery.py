@@ -21,7 +21,9 @@ BOUND_S = 20.0
 
 @dataclass
 class Load:
-    """Fake clients and cluster. `silent`: (client, partition) without progress. `unsent`: producers that are idle."""
+    """Fake clients and cluster. `counts`: progress of each client by partition. `silent`: (client, partition) without
+    progress. `unsent`: producers that send nothing. `probes`: clients that were started as probes. `succeeded`:
+    replacement of each client that has one."""
 
     spec_faults: tuple[object, ...] = ("a kill",)
     rate: float | None = 100.0

@@ -40,7 +40,9 @@ SETTLE_S = 5.0
 
 @dataclass
 class Ground:
-    """Fake cluster with one partition. Its fields are the answers of its nodes; `folder` has the nodes' logs."""
+    """Fake cluster with one partition. Its fields are the answers of its nodes; `folder` has the nodes' logs. `held`:
+    by broker, False if its log dir does not have the partition. `rate`: throttle. `opened`: open transactions.
+    `transactions`: states of those that coordinators list; None: no answer."""
 
     folder: Path
     end: End | None = WELL

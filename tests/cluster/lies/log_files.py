@@ -23,7 +23,7 @@ class Batch:
 
 
 def batches(log: Path) -> list[Batch]:
-    """Return the batches of a segment, up to its end or to trailing zeroes."""
+    """Return the batches of a segment, up to its end, to trailing zeroes or to an incomplete batch."""
     raw = log.read_bytes()
     found: list[Batch] = []
     position = 0
@@ -39,8 +39,8 @@ def batches(log: Path) -> list[Batch]:
 
 
 def cut_tail(data: Path, place: str, at_least: int) -> tuple[int, int]:
-    """Cut the last batches, `at_least` records, off the newest segment of a partition. `place`: its folder below
-    `data`, such as "orders-0".
+    """Cut the last batches, with at least `at_least` records, off the newest segment of a partition. `place`: its
+    folder below `data`, such as "orders-0".
 
     Removes the indexes and producer snapshots, which Kafka rebuilds. Returns the new log end and the number of records
     cut off. The broker must not run."""

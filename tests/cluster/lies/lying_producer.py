@@ -62,7 +62,7 @@ class LyingProducer(confluent_kafka.Producer):
 
 
 class LyingProcess(producer.ProducerProcess):
-    """Producer process that uses the lying library if it is the first producer."""
+    """Producer process with the lying library. Only that of producer 0 lies."""
 
     def __init__(self, settings: producer.ProducerSettings, folder: Path) -> None:
         super().__init__(settings, folder)

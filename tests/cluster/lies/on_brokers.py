@@ -88,7 +88,7 @@ def kill_the_follower(running: CaseRun) -> None:
 
 
 def kill_a_producer_between_send_and_outcome(running: CaseRun) -> None:
-    """Pause the broker, so that sends get no outcome; then kill the producer with SIGKILL."""
+    """Pause the broker, so that sends get no outcome; then kill the producer with SIGKILL, and resume the broker."""
     workload, node = running.workload, cluster_of(running).node(1)
     assert workload is not None
     node.pause()

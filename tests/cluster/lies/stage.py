@@ -69,7 +69,7 @@ class Stage:
         self, name: str, yaml: str, hooks: Mapping[Phase, Hook] | None = None, watcher: Watching | None = None
     ) -> CaseDir:
         """Run the one case of an experiment, and return its run directory. `yaml`: the experiment without its name.
-        `hooks`: functions to call at the begin of phases."""
+        `hooks`: by phase, a function that is called at its beginning."""
         file = self.folder / f"{name}.yaml"
         file.write_text(f"name: {name}\n{yaml}", encoding="utf-8")
         (case,) = cases(load(file))

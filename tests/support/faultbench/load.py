@@ -52,7 +52,8 @@ class Load:
         self._producer.flush(1.0)
 
     def acked(self, topic: str | None, partition: int | None) -> int:
-        """Return the number of acknowledged records so far. `topic`, `partition` None: of all."""
+        """Return the number of acknowledged records so far. `topic`, `partition` None: of all topics, of all
+        partitions."""
         return sum(
             count
             for (name, number), count in self._acked.items()

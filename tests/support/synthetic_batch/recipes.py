@@ -63,8 +63,7 @@ class Recipe:
     fault. `forbidden`: classes that the verdict forbids in addition to those that nothing allows.
 
     `without`: names of files to leave out; `folder`: all files, `end`: the last events, `torn`: the end of the
-    timeline's last line.
-    """
+    timeline's last line."""
 
     settings: Mapping[str, Scalar]
     lost: int = 0

@@ -1,5 +1,5 @@
-"""Tests of the end of a producer process whose library client failed with a fatal error: the harness then starts
-another."""
+"""Tests of the end of a producer process: after a fatal error of its client library, and by a kill while it
+converts."""
 
 from __future__ import annotations
 

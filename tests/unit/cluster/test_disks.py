@@ -83,8 +83,8 @@ def test_a_frozen_one_is_unmounted_all_the_same(system: FileSystem) -> None:
 
 @pytest.fixture
 def says_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Return a function that makes `mount` report loop device `number` as busy, as for a device that the kernel counts
-    as frozen."""
+    """Return a function that makes `mount` report loop device `number` as busy, as if the kernel counted it as frozen.
+    Once the device is gone from the kernel, `mount` works."""
     real, tools = shutil.which("mount"), tmp_path / "tools"
     tools.mkdir()
     tool = tools / "mount"

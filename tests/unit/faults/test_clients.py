@@ -33,8 +33,8 @@ BUSY = "import time\nwhile True: time.sleep(0.005)"
 
 @dataclass
 class FakeClients:
-    """Processes that only sleep, in place of clients. `deaf`: True if signals do not reach them. `ids`: transactional
-    ids. `said`: messages of fenced producers. `successors`: replacement of each replaced client."""
+    """Busy processes in place of clients. `deaf`: True if signals do not reach them. `ids`: transactional ids by
+    client. `said`: messages of fenced producers. `successors`: replacement of each replaced client."""
 
     children: dict[str, Child] = field(default_factory=dict)
     deaf: bool = False

@@ -151,7 +151,8 @@ def test_a_death_by_another_cause_is_no_halt() -> None:
 
 
 def test_of_several_nodes_one_may_refuse_the_agent() -> None:
-    """If a node refuses the agent, healing removes only the rules that were loaded, and asks no other node."""
+    """If a node refuses the agent, healing removes the rule from the nodes that loaded it and asks no other node. Its
+    text names all nodes."""
     nodes = {1: Node(1), 2: Node(2)}
     agents = {number: Agent(node, "delay", Rule.NEVER_FIRES) for number, node in nodes.items()}
     agents[2].attach = refuse  # type: ignore[method-assign]

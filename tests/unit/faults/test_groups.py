@@ -66,7 +66,8 @@ class FakeMembers:
         self.deaf = self.static = False
 
     def first_of(self, name: str) -> str:
-        """Return the first member with this `group.instance.id`. A classic coordinator keeps its `client.id`."""
+        """Return the member with which the chain of replacements up to `name` began. A classic coordinator lists a
+        static member under the `client.id` of the first one."""
         before = {later: earlier for earlier, later in self.successors.items()}
         while name in before:
             name = before[name]

@@ -43,9 +43,9 @@ def batch(first: int, last: int, **fields: int) -> dict[str, Any]:
 def judged(make_run: MakeRun) -> Judged:
     """Return a function that judges a run with findings about seq 3, and returns the verdict and the class's ruling.
 
-    `copies`: number of these findings. `batches`: those on disk. `lasted_s`: duration of the attempt. `offsets`:
-    where the final read has seq 3. `epochs`: sampled leader epochs. `jumped`: node that fault 2 hit; None: fault 2
-    did not happen.
+    `copies`: number of these findings. `batches`: those on disk. `lasted_s`: duration of the attempt. `offsets`: where
+    the final read has seq 3. `epochs`: sampled leader epochs. `config`: settings of the brokers. `more`: further
+    faults, as YAML. `jumped`: node that fault 2 hit; None: fault 2 did not happen.
     """
 
     def judge(

@@ -1,4 +1,4 @@
-"""Fact and hint of a message stay apart, with any words in them and on any way."""
+"""The fact and the hint of an error message stay separate, whatever words they have and whatever passes them on."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_unknown_name_has_the_nearest_or_all_names() -> None:
 
 @pytest.mark.parametrize("word", ["fetch' 3", "fetch; 3"])
 def test_words_of_a_file_do_not_move_the_border(load_text: Load, word: str) -> None:
-    """An apostrophe or a semicolon of the file is none of ours."""
+    """An apostrophe or a semicolon in the file's own text does not count as the end of the fact."""
     with pytest.raises(InvalidExperiment) as caught:
         load_text(f'name: x\ntopics: {{t: {{}}}}\nobserve: {{"{word}": true}}\n')
     (problem,) = caught.value.problems

@@ -102,7 +102,8 @@ def test_a_state_says_what_is_otherwise() -> None:
 
 
 def test_every_fault_that_holds_nodes_says_when_it_lets_go() -> None:
-    """Except `starve` and `flip_bits`, no kind finds something to break on a node in its own state (`GRIP`)."""
+    """On a node that a fault keeps in a state (`GRIP`), a second fault of its kind finds nothing to break. `starve` and
+    `flip_bits` are exceptions."""
     for kind in fault_kinds().values():
         assert kind.GRIP is None or kind.GRIP not in kind.OVER or kind.KIND in ("starve", "flip_bits"), (
             kind.KIND

@@ -208,7 +208,7 @@ def test_there_are_enough(good_files: dict[str, str]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_change(data: st.DataObject, good: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Replace up to 10 characters of a valid file by any text, at any place."""
+    """Replace up to 10 characters of a valid file by up to 8 others, at any place."""
     text = good
     at = data.draw(st.integers(0, len(text)))
     length = data.draw(st.integers(0, 10))

@@ -28,7 +28,7 @@ workload: {{producers: {{acks: all, idempotence: true}}, duration: 5s}}
 
 
 def case(cluster: str = "", topic: str = "", faults: str = "") -> Case:
-    """Return a case with these settings of the cluster and of a topic."""
+    """Return a case with these settings of the cluster and of a topic, and these faults, each as YAML."""
     return read_case(EXPERIMENT.format(cluster=cluster, topic=topic, faults=faults))
 
 

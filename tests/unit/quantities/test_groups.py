@@ -31,7 +31,7 @@ LOAD_ENDS = START + 10**9
 
 class Plain:
     """Second implementation of the quantities of consumer groups: plain loops over the run's ledgers, as
-    docs/quantities.md defines them. Times in ns."""
+    docs/quantities.md defines them. Its methods return the quantity's unit (s, a count or a share)."""
 
     def __init__(self, evidence: Evidence) -> None:
         run = evidence.run

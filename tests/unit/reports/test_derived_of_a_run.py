@@ -265,7 +265,7 @@ def event(kind: EventKind, at: int, **detail: object) -> Event:
 @QUICK
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
 def times(asked: int, shrunk: int, led: int, full: int) -> None:
-    """A fault, then a smaller ISR, then a new leader, then a full ISR."""
+    """Check the times after a fault that is followed by a smaller ISR, a new leader and a full ISR."""
     moments = [asked, asked + shrunk, asked + shrunk + led, asked + shrunk + led + full]
     isr = EventKind.ISR
     events = (
@@ -311,7 +311,7 @@ def often(nodes: list[int]) -> None:
 @QUICK
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=8, unique=True), st.integers(1, 9))
 def columns(ends: list[int], before: int) -> None:
-    """The spans are far apart, in a log that begins a little before them."""
+    """Check the columns of spans that are far apart, in a log that begins a little before them."""
     ends = sorted(ends)[: len(ends) // 2 * 2]
     spans = [(1000 + 10 * one, 1000 + 10 * two) for one, two in zip(ends[::2], ends[1::2], strict=True)]
     start, last = 1000 - before, spans[-1][1] + 1

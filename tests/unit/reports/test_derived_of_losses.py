@@ -91,7 +91,7 @@ def bars(low: int, size: int, start: int, length: int) -> None:
 @QUICK
 @given(st.integers(0, 40), st.integers(50, 90), st.integers(50, 90))
 def end(start: int, of_read: int, first: int) -> None:
-    """The end of the final read is drawn in a log whose last records were lost."""
+    """Check where the end of the final read is drawn in a log whose last records were lost."""
     group = findings.Group("lost", "orders", 0, None, 10, first, first + 9, (), 1, ((first, first + 9),))
     read = SimpleNamespace(topic="orders", partition=0, start=start, end=of_read)
     fact: Any = SimpleNamespace(
@@ -154,7 +154,7 @@ def spread(least: float, middle: float, most: float) -> SimulatedSpread:
 @QUICK
 @given(st.lists(st.lists(st.integers(1, 500), min_size=3, max_size=3), min_size=2, max_size=6))
 def marks(told: list[list[int]]) -> None:
-    """The marks show the interval and middle of each batch; the greatest value is at the upper edge."""
+    """Check the marks of each batch: its interval and middle, with the greatest value at the upper edge."""
     sides = [ComparedSide(repeats=3, low=a, middle=b, high=c) for a, b, c in map(sorted, told)]
     point = SimpleNamespace(batch="b", verdicts="3 PASS", worst="PASS", changed=())
     case: Any = SimpleNamespace(points=[point] * len(sides))

@@ -219,7 +219,7 @@ def picture(told: list[Value], between: Ends | None) -> None:
 @QUICK
 @given(values(), st.booleans(), st.integers(1, 15))
 def starved(told: list[Value], is_starved: bool, number: int) -> None:
-    """Each value is the time after one fault; on a starved machine it is only an upper bound."""
+    """Check the value after each fault. On a starved machine it is only an upper bound."""
     after = [(SimpleNamespace(number=at), [("isr full", one)]) for at, one in enumerate(told, start=1)]
     fact = SimpleNamespace(case=SimpleNamespace(starved=("late",) if is_starved else ()))
     quantity = SimpleNamespace(variant="isr full")

@@ -44,8 +44,8 @@ SAMPLES = [
 
 @pytest.fixture
 def run(maker: ModuleType, tmp_path: Path) -> CaseDir:
-    """A run in which broker 1 led epoch 3 up to offset 1050, broker 3 had ten of these records, and broker 2, which had
-    none, led epoch 5."""
+    """A run in which broker 1 led epoch 3 up to offset 1050. Of its records from 1000 on, broker 3 had ten and broker 2
+    none. Broker 2 led epoch 5."""
     cell = replace(maker.matrix()[2], settings={}, lost=40, findings={}, ledgers=True)
     (run,) = (case.run for case in load_batch(maker.make_batch(tmp_path, [cell])).cases)
     ConformanceFile(truncations=(CUT,)).save(run.conformance_json)

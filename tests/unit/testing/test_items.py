@@ -29,7 +29,8 @@ matrix:
 
 
 class Backend:
-    """Fake of runs, audit and verdicts. `verdicts`: by case, else PASS. `errors`: exceptions of runs by case."""
+    """Fake of runs, audit and verdicts. `verdicts`: by case, else PASS. `errors`: exceptions of runs by case. `ran`:
+    (case, seed, whether data is kept) of each run. `where`: backends of the runs. `spark`: number of starts."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}

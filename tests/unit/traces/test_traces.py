@@ -1,4 +1,4 @@
-"""`traces`, the check for leftovers of tests, finds one planted trace of each kind: process, folder, rules, mount."""
+"""`traces`, the check for leftovers of tests, finds planted ones: a process, a folder, a table of rules and a mount."""
 
 from __future__ import annotations
 
