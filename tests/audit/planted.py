@@ -90,7 +90,8 @@ class Ledger:
     def put(self, where: str, after: np.ndarray, part, offset, identity, *, origin=None, intact=True) -> None:
         """Add one read for each index in `after`, directly behind that record in time.
 
-        `where`: `final`, `live` for all live readers, or one of them, like `live 1`.
+        `where`: `final`, `live` for all live readers, or one of them, like `live 1`. `identity`: producer and seq.
+        `origin`: partition that the record names as its own; None: `part`.
         """
         count = len(after)
         producer, seq = identity

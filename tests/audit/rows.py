@@ -41,7 +41,8 @@ def read(
     read_ns=0,
     timestamp_ms=0,
 ):
-    """Return a consumed row. Default: a final read at the offset that equals `seq`, with the next `read_seq`."""
+    """Return a consumed row. Default: a final read at the offset that equals `seq`, with the next `read_seq`. `origin`:
+    topic and partition that the record names as its own; None: those where it was read."""
     origin_topic, origin_partition = (topic, partition) if origin is None else origin
     return Read(
         reader, phase, assignment, next(_numbers) if read_seq is None else read_seq, topic, partition,

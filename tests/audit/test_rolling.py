@@ -266,6 +266,7 @@ def window(
     """Audit a window of ten records. `copies`: seqs that the log has a second time.
 
     `handed`: how many of the ten records the live reader got. `state`: file that the audit of the window before left.
+    `asked`: further fields of the window's task.
     """
     start, end = number * 10, number * 10 + 10 + len(copies)
     folder = window_dir(run, number).path

@@ -123,7 +123,7 @@ def load(bootstrap: str, topic: str, partitions: int, each: int) -> None:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
-    """Return all values that are readable at read_committed."""
+    """Return the values of all records that are readable at read_committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

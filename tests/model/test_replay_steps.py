@@ -26,8 +26,8 @@ def causes(
     rules: Rules = RULES,
     **brokers: dict[str, Any],
 ) -> dict[str, bool]:
-    """Return cause → clean for each step that leads to `after`. `brokers`: fields of the registrations b1 to b4 that
-    differ from an active broker's."""
+    """Return cause → clean for each step that leads to `after`. `beside`: other changes in the same append of the
+    metadata log. `brokers`: fields of the registrations b1 to b4 that differ from an active broker's."""
     known = tuple(Registration(node, 10 + node, **brokers.get(f"b{node}", {})) for node in (1, 2, 3, 4))
     made = steps(Metadata(before, known), after, beside, rules)
     return {step.cause: step.clean for step in made if same(step.partition, after)}

@@ -40,8 +40,8 @@ def ran(
     topics: str = "",
     batches: int = 150,
 ) -> Simulation:
-    """Simulate a case; assert that the run is complete, has no forbidden step and loses nothing; return the
-    simulation."""
+    """Simulate 150 batches, or `batches`; assert that the run is complete, has no forbidden step and loses nothing.
+    Return the simulation."""
     case = read_case(
         FILE.format(cluster=cluster, faults=faults, producers=producers, topics=topics), backend="model"
     )
@@ -62,7 +62,7 @@ def ended(simulation: Simulation) -> bool:
 
 
 def shrunk(simulation: Simulation, place: int = 0) -> list[tuple[int, ...]]:
-    """Return the ISRs of a partition that had fewer than three members, in order."""
+    """Return the ISRs of the partition with number `place` that had fewer than three members, in order."""
     found = [change.image.isr for change in simulation.world.changes if change.place == place]
     return [isr for isr in found if len(isr) < 3]
 

@@ -213,7 +213,8 @@ def test_without_its_protections_a_log_takes_any_marker_of_the_epoch() -> None:
 
 
 def findings(rules: Rules, clients: int = 2, in_turn: int = 1, **bounds: int) -> dict[str, int]:
-    """Visit all states of a model of transactions; return the steps of the shortest counterexample by class."""
+    """Visit all states of a model of transactions; return the steps of the shortest counterexample by class. `in_turn`:
+    transactions of each client, one after the other. `bounds`: fields of `Bounds`."""
     search = Search(transactions(rules, clients, in_turn, Bounds(**bounds)), frozenset({"nothing"}))
     search.run(max_states=300_000)
     assert search.exhausted

@@ -280,7 +280,8 @@ class HealthyGroup:
                 )  # fmt: skip
 
     def log_record(self, log_offset: int, record: str, **other: Any) -> None:
-        """Add a record to the log of each replica. A commit has no metadata unless `member` and `number` are given."""
+        """Add a record to the log of each replica. `other`: its further columns. A commit has no metadata unless
+        `member` and `number` are given."""
         self.log.extra.append(
             {
                 "node": 0,

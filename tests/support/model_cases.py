@@ -29,7 +29,8 @@ def case_of(
     tail: str = "",
 ) -> Case:
     """Return the case of an experiment with one fault at 1 s ('': without faults). `more`: a further line of the fault.
-    `tail`: text after the faults."""
+    `cluster`, `config`, `producers`: fields of the cluster, settings of the topic, fields of the producers. `tail`:
+    text after the faults."""
     faults = (
         "".join([f"faults:\n  - {fault}\n    at: 1s\n", f"    {more}\n" if more else ""]) if fault else ""
     )

@@ -2,7 +2,10 @@
 
 Brokers 1, 2 and 3 have replicas of orders/0. Broker 1 leads epoch 0 and acknowledges offsets 0 to 119; it dies with the
 last twenty of them. Broker 2 leads epoch 1 from offset 100 on and acknowledges 100 to 179; broker 1 comes back and
-joins the ISR."""
+joins the ISR.
+
+Parameters `ms` are milliseconds since the run's start.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def acks() -> list[Ack]:
 
 
 def broker(offset: int, ms: int, node: int, epoch: int, *, fenced: bool) -> dict[str, Any]:
-    """Return a metadata record by which a broker is fenced or unfenced. `ms`: its time since the run's start."""
+    """Return a metadata record by which a broker is fenced or unfenced. `epoch`: its broker epoch."""
     return _record(offset, ms, "broker", node=node, broker_epoch=epoch, fenced=fenced)
 
 
@@ -108,8 +111,7 @@ def metadata() -> list[dict[str, Any]]:
 
 
 def sample(ms: int, leader: int, epoch: int, high_watermark: int, **log_ends: int) -> Sample:
-    """Return a sample of orders/0 at `ms` milliseconds of the run, with all three replicas in sync. `log_ends`: log end
-    offsets by n1, n2, n3."""
+    """Return a sample of orders/0, with all three replicas in sync. `log_ends`: log end offsets by n1, n2, n3."""
     return Sample(
         t_ns=ms * MS,
         topic="orders",

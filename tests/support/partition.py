@@ -11,7 +11,8 @@ REPLICAS = (1, 2, 3)
 
 
 def log(*epochs: int, high_watermark: int = 0, flushed: int = 0) -> Log:
-    """Return a log with one record per given leader epoch, in order; the sequence number of a record is its offset."""
+    """Return a log with one record per given leader epoch, in order; the sequence number of a record is its offset.
+    `flushed`: the recovery point; later records are only in the page cache."""
     made = Log()
     for place, epoch in enumerate(epochs):
         made = append(made, Batch(place, epoch, 0, place))

@@ -25,7 +25,8 @@ OFFSETS = 125
 
 
 def topic(offset: int, ms: int, topic_id: str, kind: str = "topic") -> dict[str, Any]:
-    """Return a metadata record by which a topic is created, or (`topic-removed`) deleted."""
+    """Return a metadata record by which a topic is created, or (`topic-removed`) deleted. `ms`: its time since the
+    run's start."""
     return {
         "offset": offset,
         "epoch": 1,

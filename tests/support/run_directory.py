@@ -42,7 +42,7 @@ _EMPTY: dict[pa.DataType, Any] = {pa.string(): "", pa.bool_(): False}
 
 @cache
 def read_case(text: str, *, seed: int | None = None, backend: str | None = None) -> Case:
-    """Return the first case of an experiment file with this text."""
+    """Return the first case of an experiment file with this text. `seed`, `backend`: in place of the file's."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "experiment.yaml")
         file.write_text(text, encoding="utf-8")

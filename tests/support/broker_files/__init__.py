@@ -21,9 +21,9 @@ def batch(
     txn: bool = False,
     key: bytes | None = b"k",
 ) -> bytes:
-    """Return a record batch built by kafka-python, with base offset and leader epoch set as a broker does. Timestamps
-    begin at 1000 ms. `codec`: compression type, 0: none. `pid`: producer id, with producer epoch 7 and base sequence
-    40; -1: none."""
+    """Return a record batch built by kafka-python, with base offset `first` and leader epoch `epoch` set as a broker
+    does. Timestamps begin at 1000 ms. `codec`: compression type, 0: none. `pid`: producer id, with producer epoch 7 and
+    base sequence 40; -1: none. `txn`: True for a batch of a transaction. `key`: key of each record."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -52,7 +52,8 @@ def with_append_time(data: bytes) -> bytes:
 
 
 def marker(first: int, pid: int, *, commit: bool) -> bytes:
-    """Return a transaction marker: a control batch with the key (version, type)."""
+    """Return a transaction marker: a control batch with the key (version, type). `commit`: False for an abort
+    marker."""
     key = b"\x00\x00" + commit.to_bytes(2, "big")
     return as_control(batch(first, [b"\x00\x00"], pid=pid, txn=True, key=key))
 

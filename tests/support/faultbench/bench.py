@@ -206,7 +206,8 @@ class Bench:
             node.await_ready(ISR_BACK_WITHIN_S)
 
     def aimed_at_the_dead(self, *faults: str, back_within_s: float = 30.0) -> dict[str, Bite]:
-        """Inject each of these faults while broker 2 is stopped, then start it again; return the results by fault."""
+        """Inject each of these faults while broker 2 is stopped, then start it again; return the results by fault. They
+        are not in the session's table. Raises `WaitTimeout` if the broker is not ready in time."""
         self.await_full_isr()
         node = self.cluster.node(2)
         done = {}

@@ -62,7 +62,8 @@ def _file(
     served: int | None, logged: int | None = -1, *, logs: tuple[OffsetsLog, ...] | None = None, **changes: Any
 ) -> CommittedFile:
     """Return a `committed.json`. `served`: the offset that the coordinator (node 1) answers for orders/0; None: none.
-    `logged`: the offset in the logs of all three nodes; -1: as `served`. `logs` replaces these logs."""
+    `logged`: the offset in the logs of all three nodes; -1: as `served`. `logs` replaces these logs. `changes`: fields
+    of the coordinator's answer."""
     logged = served if logged == -1 else logged
     offsets = () if served is None else (("orders", 0, served),)
     answer = GroupOffsets(group=GROUP, partition=0, coordinator=1, isr=(1, 2, 3), offsets=offsets)
@@ -293,8 +294,8 @@ def _rows(reader: int, phase: ReadPhase, offsets: range) -> list[dict[str, Any]]
 def _restart(
     facts: Facts, offset: int, *, handed: int = 320, log: range = range(1000), **changes: Any
 ) -> list[Opinion]:
-    """Return the opinions on a run in which reader r0 got the records below offset `handed`, and r1 of the same group
-    started at the committed offset `offset`. `log`: offsets that the final read has."""
+    """Return the opinions on a run with two readers of one group. r0 got the records below offset `handed`; r1 started
+    at the committed offset `offset`. `log`: offsets that the final read has. `changes`: arguments of `_opinions`."""
     rows = _rows(0, ReadPhase.LIVE, range(handed)) + _rows(0, ReadPhase.FINAL, log)
     write_run(facts.run.path, consumed={"r0": rows})
     readers = [Client(id=f"r{number}", kind="reader", reader=number) for number in (0, 1)]

@@ -45,8 +45,8 @@ def passes(run: CaseDir) -> None:
 
 
 def lacks(run: CaseDir, *said: str) -> VerdictFile:
-    """Assert that the verdict is INCONCLUSIVE for these reasons, in order. Only forbidden findings that are not decided
-    may follow them. Return the verdict."""
+    """Assert that the verdict is INCONCLUSIVE for reasons with these words, in order. Only forbidden findings that are
+    not decided may follow them. Return the verdict."""
     verdict = judge_case(run)
     assert verdict.verdict is Verdict.INCONCLUSIVE
     undecided = [reason.startswith("forbidden, and not decided") for reason in verdict.reasons]

@@ -36,7 +36,8 @@ Row = dict[str, object]
 def row(
     offset: int, ack: str, result: int = OK, *, count: int = 1, acquired: int = 0, answered: int = 10
 ) -> Row:
-    """Return a ledger row (schema `SHARES`) for one delivery of a record of orders/0. Times in ns."""
+    """Return a ledger row (schema `SHARES`) for one delivery of a record of orders/0. `count`: the delivery count.
+    `acquired`, `answered`: in ns."""
     return {
         "group": "jobs",
         "member": 0,

@@ -36,7 +36,8 @@ def framed(made: Any, correlation: int = 5) -> bytes:
 
 
 def rows(api: str, version: int, half: str) -> Any:
-    """Return a message that names partitions 3 and 4 of a topic, built from the schema of its version."""
+    """Return a message that names partitions 3 and 4 of a topic, built from the schema of its version. `half`:
+    `Request` or `Response`."""
     kind = message(f"{api}{half}")
     made = kind(version=version)
     for name, field in kind.fields.items():

@@ -32,7 +32,8 @@ def attempt(
     offset: int = 0,
     error: int = 0,
 ) -> dict[str, Any]:
-    """Return a row of the produced ledger. `done_s`: time of the delivery report, below 0: there was none."""
+    """Return a row of the produced ledger. `done_s`: time of the delivery report, below 0: there was none. A row whose
+    `outcome` is not 0 has no offset."""
     return {
         "topic": "orders",
         "partition": partition,
@@ -81,7 +82,8 @@ def looks(begin_s: float, end_s: float, **state: Any) -> list[Sample]:
 
 
 def decided(number: int, at_s: float = 0, *, epoch: int = 1, **state: Any) -> PartitionChanged:
-    """Return a record of the metadata log about orders/0, with offset and partition epoch `number`."""
+    """Return a record of the metadata log about orders/0, with offset and partition epoch `number`. `epoch`: the
+    controller's. `state`: its other fields, by default leader 1 of leader epoch 0 and a full ISR."""
     usual: dict[str, Any] = {"leader": 1, "leader_epoch": 0, "isr": (1, 2, 3)}
     return PartitionChanged(
         offset=number,

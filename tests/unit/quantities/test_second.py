@@ -49,7 +49,8 @@ def test_every_quantity_has_a_second_implementation() -> None:
 def asks(
     quantity: Quantity, place: int | None, fault: int, node: int, above_s: float, code: int, shows: Bound, viewer: int
 ) -> Ask:  # fmt: skip
-    """Return a question with all arguments that the quantity requires, and with `place` if it takes one."""
+    """Return a question with the arguments that the quantity requires and, unless `place` is None, those that it may
+    have."""
     takes = (*quantity.required, *quantity.optional)
     by_place = place is not None
     return Ask(
