@@ -83,7 +83,7 @@ def await_full_isr(cluster: ProcessCluster, topic: str, timeout_s: float = 20) -
 
 def levels_in_force(cluster: ProcessCluster) -> dict[str, int]:
     """Return the feature levels that a broker says are in force. Assert that it supports the levels in the table of its
-    release."""
+    release, kraft.version aside, and that metadata.version is in force at its highest level."""
     said = features(cluster.running_links()[1])
     known = dict(features_of(cluster.spec.kafka.version))
     assert {name: level for name, level in said.supported.items() if name != "kraft.version"} == known

@@ -67,7 +67,8 @@ LONG = Course(3, frozenset(LIES))
 
 
 class _Liar(Watching):
-    """Watcher that requests the lies, and then the end of the soak."""
+    """Watcher that requests the lies once enough windows were deleted. It requests the end of the soak, by SIGINT, once
+    all awaited lies were found, or after window `MOST`."""
 
     def __init__(self, lies: Path, course: Course) -> None:
         super().__init__()

@@ -205,7 +205,7 @@ def read_row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
 
 def batch_row(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
     """Return a row of `observed/replicas.parquet`: a batch of orders/0 in the log of `node`, with offsets `first` to
-    `last`."""
+    `last`. `epoch`: its producer epoch."""
     return {
         "node": node, "topic": "orders", "first_offset": first, "last_offset": last, "producer_id": producer_id,
         "producer_epoch": epoch,

@@ -57,9 +57,9 @@ class Job:
 
 @dataclass
 class LocalAction:
-    """The action in the folder `path`. `workspace`: folder in which its scripts run. `github`: values of contexts by
-    name, such as `github.token`. `used`: outputs of the steps that use an action, by the step's id. `environment`:
-    additional environment variables of the scripts."""
+    """The action in the folder `path`. `workspace`: folder in which its scripts run. `temp`: folder for scripts, their
+    logs and their environment files. `github`: values of contexts by name, such as `github.token`. `used`: outputs of
+    the steps that use an action, by the step's id. `environment`: additional environment variables of the scripts."""
 
     path: Path
     workspace: Path

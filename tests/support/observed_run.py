@@ -4,8 +4,7 @@ Brokers 1, 2 and 3 have replicas of orders/0. Broker 1 leads epoch 0 and acknowl
 last twenty of them. Broker 2 leads epoch 1 from offset 100 on and acknowledges 100 to 179; broker 1 comes back and
 joins the ISR.
 
-Parameters `ms` are milliseconds since the run's start.
-"""
+Parameters `ms` are milliseconds since the run's start."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class PlantedGroups(HealthyGroup):
 
     def plant_uncommitted_output(self, partition: int, count: int) -> None:
         """Plant `count` records at the end of a partition that are in the output although the group's last commit is
-        missing."""
+        missing. That also counts as one regressed commit."""
         self.committed[partition] = self.records - count
         self.expected["torn-output"] += count
         self.expected["regressed-commit"] += 1

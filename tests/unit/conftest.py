@@ -1,4 +1,4 @@
-"""Fixture `system` for the unit tests of several rooms: a small mounted file system."""
+"""Fixture `system` for the unit tests of several packages: a small mounted file system."""
 
 from __future__ import annotations
 

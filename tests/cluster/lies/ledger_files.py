@@ -20,7 +20,7 @@ Rows = list[dict[str, object]]
 
 
 def copy_of(run: CaseDir, folder: Path) -> CaseDir:
-    """Copy a run directory that was not audited yet to `folder`, and return the copy."""
+    """Copy a run directory to `folder`, which must not exist yet; return the copy."""
     shutil.copytree(run.path, folder)
     return CaseDir(folder)
 

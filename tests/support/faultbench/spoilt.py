@@ -99,7 +99,8 @@ def spared(file: str) -> Spoilt:
 
 
 def wrong_password(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return another password than the session's, so that ZooKeeper does not end the session."""
+    """Replace a function by one that returns another password than the session's, so that ZooKeeper does not end the
+    session."""
     del real
     return lambda session: b"x" * 16
 

@@ -59,8 +59,10 @@ def ns(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One case to make. `lost`: number of lost records of partition 0. `died`: True if node 2 dies after the second
-    fault. `forbidden`: classes that the verdict forbids in addition to those that nothing allows.
+    """One case to make. `lost`: number of lost records of partition 0. `verdict` None: not judged; `error`: why the
+    case did not end. `died`: True if node 2 dies after the second fault. `forbidden`: classes that the verdict forbids
+    in addition to those that nothing allows. `complete`: False if the final read stopped early. `hostile`: True for
+    details of events and findings that try to inject markup.
 
     `without`: names of files to leave out; `folder`: all files, `end`: the last events, `torn`: the end of the
     timeline's last line."""

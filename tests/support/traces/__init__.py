@@ -47,7 +47,7 @@ def look() -> Traces:
 
 
 def left(before: Traces, after: Traces) -> list[str]:
-    """Return a line for each thing that is there after, and was not before."""
+    """Return a line for each trace in `after` that `before` lacks, such as `process: java`."""
     return [
         f"{sort}: {name}"
         for sort, names in after.items()

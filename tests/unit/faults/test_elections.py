@@ -144,7 +144,8 @@ def _leaving(cluster: Cluster, *nodes: int, drain: bool = True) -> Any:
 HELD = {0: (1, 2, 3), 1: (2, 3, 4), 2: (2, 1, 5), 3: (1, 3, 4)}
 """Replicas by partition. Of the brokers other than 2, broker 1 and 3 have three each, 4 has two, 5 one."""
 MOVED = {0: (1, 5, 3), 1: (5, 3, 4), 2: (4, 1, 5), 3: (1, 3, 4)}
-"""Replicas after broker 2 has left: the broker with the fewest gets the next one; of several, the lowest id."""
+"""Replicas after broker 2 has left: the broker with the fewest replicas gets the next one; of several, the lowest
+id."""
 
 
 def _holding(cluster: Cluster, held: dict[int, tuple[int, ...]]) -> None:

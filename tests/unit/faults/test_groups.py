@@ -51,7 +51,8 @@ while True:
 
 class FakeMembers:
     """Processes that print a line for each record, in place of members. `listed` returns the ids of the members that
-    the coordinator lists: by default those that run. `deaf`: True if members ignore requests."""
+    the coordinator lists: by default those that run. `owned`: by id, the partitions that it lists. `static`: True if it
+    lists static members. `deaf`: True if members ignore requests, also for another protocol."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

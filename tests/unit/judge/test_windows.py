@@ -38,7 +38,7 @@ def lost(seq: int, offset: int | None = None) -> dict[str, Any]:
 def judged(make_run: Callable[..., CaseDir]) -> Callable[..., VerdictFile]:
     """Return a function that judges a soak of three windows. `found`: findings by window; `whole`: findings of the
     audit of the whole run. `changes`: `window_1`, `told_1`: other fields of the window's file or event; `gone`: windows
-    without a file."""
+    without a file; `soak`: further fields of the soak; `final`, `audit`, `producers`: arguments of `make_run`."""
 
     def judge(found: dict[int, Rows], whole: Rows = (), **changes: Any) -> VerdictFile:
         rows = list(whole)

@@ -1,4 +1,5 @@
-"""Faults of a plan beyond golden files: gates and steps of scripts, what every kind must say."""
+"""Tests of plans with faults, beyond the golden files: gates and steps of scripts, and how each kind of fault says when
+it ends."""
 
 from __future__ import annotations
 

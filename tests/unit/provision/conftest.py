@@ -90,7 +90,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Return the fake machine. The PATH has its scripts alone."""
+    """Return the fake machine. Its scripts are the only programs on the PATH."""
     made = Machine(tmp_path)
     script(made.bin / "mvn", MVN)
     java_script(made.bin / "java")

@@ -189,5 +189,5 @@ def under_load(facts: Facts, window: Window) -> Spans:
 
 
 def inside(at: float, found: list[tuple[float, float]]) -> bool:
-    """Return True if `at` lies in one of these times, whose ends are excluded."""
+    """Return True if `at` lies in one of these times. The begin of each belongs to it, the end does not."""
     return any(begin <= at < end for begin, end in found)

@@ -175,8 +175,8 @@ def _within(facts: Facts, ask: Ask, window: Window) -> list[Length] | None:
 
 
 def _part(gap: Gap, begin: float, end: float) -> Length:
-    """Return the length of the part of a gap between two times, added up over the pieces between all times at which
-    something changes."""
+    """Return the bounds of how long a gap overlaps the time from `begin` to `end`, in ns. Each is a sum over the pieces
+    between all times at which something changes."""
     low, high = 0.0, 0.0
     for one, two in itertools.pairwise(sorted({begin, end, *gap})):
         if begin <= one < end and gap.begin <= one < gap.end:

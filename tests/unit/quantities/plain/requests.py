@@ -100,7 +100,7 @@ def errors(facts: Facts, ask: Ask, window: Window) -> Bounds:
 
 def first(facts: Facts, ask: Ask, _: Window) -> Bounds:
     """Measure `time_to(first …)`, which is about records that were sent after the fault was confirmed; None if it was
-    not confirmed."""
+    not confirmed. Of several partitions, `first refused` takes the earliest time, the others the latest."""
     fault = fault_of(facts, ask)
     if fault is None or fault.confirmed is None:
         return None
