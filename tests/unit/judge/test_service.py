@@ -103,8 +103,8 @@ class Run:
         **end: Any,
     ) -> list[Opinion]:
         """Return the opinions on the service. `output`: (producer, seq) of each output record. `committed`: offset in
-        both input partitions; None: nothing was committed. `lines`: events of the only instance. `end`: fields of its
-        `InstanceEnd`."""
+        both input partitions; None: nothing was committed. `lines`: events of the only instance. `problem`: why the
+        output was not read completely, '' if it was. `end`: fields of the instance's `InstanceEnd`."""
         rows = [(producer, seq, 0, offset) for offset, (producer, seq) in enumerate(output)]
         columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(OUTPUT.types)]
         self.run.observed.mkdir(exist_ok=True)
