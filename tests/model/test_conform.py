@@ -287,7 +287,7 @@ def test_a_deposed_leader_has_heard_of_it_within_two_sessions(
 DIRS = {1: ("a1", "b1"), 2: ("a2", "b2"), 3: ("a3", "b3")}
 
 
-def _with_log_dirs(*, holds: str, level: int = 0) -> list[dict[str, object]]:
+def _with_log_dirs(*, holds: str) -> list[dict[str, object]]:
     """Return the metadata log of a cluster with two log dirs per broker, in which broker 1 loses `a1` at 5 s and the
     partition gets another leader at once. `holds`: log dir of the partition on broker 1."""
     found: list[dict[str, object]] = []
