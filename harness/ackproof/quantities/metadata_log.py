@@ -44,7 +44,7 @@ class MetadataLog:
                     lives[place].append([])
                     gone.discard(place)
                 lives[place][-1].append(record)
-        return cls(records, lives, _hole(records, simulated=simulated, kraft=kraft))
+        return cls(records, dict(lives), _hole(records, simulated=simulated, kraft=kraft))
 
     def elections(self, place: TopicPartition) -> Iterator[tuple[PartitionChanged, bool | None]]:
         """Yield (record, was_eligible) for each record that names a leader in a new leader epoch, without creations of
@@ -109,6 +109,7 @@ def epochs_left_out(records: Sequence[MetadataRecord]) -> Iterator[str]:
     for record in records:
         if isinstance(record, TopicRemoved):
             before = {place: one for place, one in before.items() if place.topic != record.topic}
+            silent = {place: count for place, count in silent.items() if place.topic != record.topic}
         elif isinstance(record, EligibleCleared):
             for place in before:
                 silent[place] = silent.get(place, 0) + (record.topic in ("", place.topic))

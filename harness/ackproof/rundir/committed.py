@@ -34,7 +34,8 @@ class GroupOffsets(Document):
 
     @property
     def of_partition(self) -> dict[TopicPartition, int]:
-        """Committed offset by partition, for partitions with a committed offset."""
+        """Committed offset by partition. A partition without a committed offset is missing; if the coordinator did not
+        answer (`reason`), all are."""
         return {TopicPartition(topic, partition): offset for topic, partition, offset in self.offsets}
 
 

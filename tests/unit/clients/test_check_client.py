@@ -101,6 +101,10 @@ def test_a_level_needs_all_its_events(tmp_path: Path, event: str, level: int) ->
     [
         (lambda lines: [*lines[:3], "copied 3 records", *lines[3:]], BreachKind.TEXT, "line 4: no JSON"),
         (with_fields("delivered", o="1"), BreachKind.FIELD, 'o is "1", not a whole number'),
+        (with_fields("assigned", ps=[["orders", 1 << 31]]), BreachKind.FIELD, 'ps is ["orders", 2147483648], not'),
+        (with_fields("commit", os=[["orders", -7, 3]]), BreachKind.FIELD, 'os is ["orders", -7, 3], not'),
+        (with_fields("commit", os=[["orders", 0, 1 << 63]]), BreachKind.FIELD, 'os is ["orders", 0, 922337203685477'),
+        (with_fields("commit", os=[["orders", True, 3]]), BreachKind.FIELD, 'os is ["orders", true, 3], not'),
         (with_fields("commit", os=[[0, 3]]), BreachKind.FIELD, "os is [0, 3], not [topic, partition, offset]"),
         (with_fields("processed", t=NOW), BreachKind.BACKWARDS, "processed: t goes back by"),
         (with_fields("assigned", t=time.time_ns()), BreachKind.CLOCK, "and CLOCK_MONOTONIC was"),

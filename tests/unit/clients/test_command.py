@@ -159,6 +159,7 @@ def test_a_readers_lines_become_its_ledger(tmp_path: Path) -> None:
         ("[1]\n", "line 3: no JSON object with an event e: '[1]'"),
         ('{"e":"attempt","t":1.5}\n', "line 3: '{\"e\":\"attempt\",\"t\":1.5}': t is 1.5, not a whole number"),
         ('{"e":"attempt","t":T,"n":1,"topic":"a"}\n', "p is missing, not a whole number"),
+        ('{"e":"attempt","t":T,"n":1,"topic":"a","p":2147483648}\n', "p is 2147483648, not a whole number"),
         ('{"e":"attempt","t":T,"n":0,"topic":"a","p":0}\n', "line 3: a second attempt has the number 0"),
         ('{"e":"attempt","t":T,"n":2,"topic":"a","p":0}\n', "attempt 2 follows attempt 0"),
         ('{"e":"attempt","t":T,"n":1,"topic":"c","p":0}\n', "attempt 1 is for c/0, which is not among"),

@@ -15,7 +15,7 @@ from ackproof.experiment.group_promises import (
 from ackproof.judge.groups import combine, judge_class, opinions_on_groups
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import Anomaly
-from ackproof.rundir.groups import CommitResult, MembershipEvent
+from ackproof.rundir.groups import CommitResult, GroupsFile, MembershipEvent
 from ackproof.rundir.model import Chance, PredictedClass, PredictedGroupClass, PredictionFile
 from ackproof.rundir.outcome import Says
 from planted_groups import PlantedGroups
@@ -228,6 +228,17 @@ def test_a_last_answer_below_what_every_coordinator_knew(tmp_path: Path, offset:
     log = leaders(*MOVED, at_ms=WALL_MS + START // MS + 20)
     run = Run(tmp_path, planted, {Anomaly.REGRESSED_COMMIT: [(0, 60)]}, log=log)
     assert ruled(run, Anomaly.REGRESSED_COMMIT)[0] is chance
+
+
+def test_a_coordinator_that_did_not_answer_at_the_end_forgot_nothing(tmp_path: Path) -> None:
+    def unanswered(file: GroupsFile) -> GroupsFile:
+        (end,) = file.groups
+        answer = end.committed.model_copy(update={"offsets": (), "reason": "broker 1 does not run"})
+        return file.model_copy(update={"groups": (end.model_copy(update={"committed": answer}),)})
+
+    log = leaders(*MOVED, at_ms=WALL_MS + START // MS + 20)
+    run = Run(tmp_path, planted_group(), {Anomaly.REGRESSED_COMMIT: [(0, 60)]}, log=log, change=unanswered)
+    assert ruled(run, Anomaly.REGRESSED_COMMIT)[0] is OPEN
 
 
 def _plant_late_copy(planted: PlantedGroups, *, unanswered: bool) -> None:

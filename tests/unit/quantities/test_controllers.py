@@ -184,6 +184,14 @@ def test_who_was_eligible_until_that_was_forgotten(make: Make, cleared: str | No
     assert value(run, "elections(unclean)") == Value.exactly(1 - clean)
 
 
+def test_a_forgotten_replica_of_a_removed_topic_lets_its_successor_skip_nothing(make: Make) -> None:
+    cleared = EligibleCleared(offset=1, epoch=1, timestamp_ms=0, topic="orders")
+    gone = TopicRemoved(offset=2, epoch=1, timestamp_ms=0, topic="orders", topic_id="")
+    again = [unlike(3, partition_epoch=0), unlike(4, partition_epoch=2)]
+    log = ended([decided(0), cleared, gone, *again])
+    assert value(make(metadata=log), "elections").high == math.inf
+
+
 def test_a_topic_that_is_removed_is_not_another(make: Make) -> None:
     gone = TopicRemoved(offset=1, epoch=1, timestamp_ms=0, topic="other", topic_id="")
     later = unlike(2, partition_epoch=1, leader=2, leader_epoch=1)

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ackproof.base.errors import ClientDied, WaitTimeout
+from ackproof.base.errors import ClientDied, EvidenceMissing, WaitTimeout
 from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
 from ackproof.clients.command.events import (
@@ -267,7 +267,7 @@ def _deliveries(role: Role, events: Sequence[ProgramEvent], truth: Truth) -> Ite
 def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaBuild) -> Report:
     """Run two instances of a program (`command`) in this role on a cluster of one broker, which runs the build `kafka`.
     All files of the run are in `folder`. Return what `examine` found. Raises `AckproofError` if the cluster or an
-    instance cannot be run."""
+    instance cannot be run, or if committed offsets stay unknown."""
     run, run_id = CaseDir(folder), secrets.token_hex(8)
     tag = RunTag(run_id, folder, folder)
     topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)
@@ -362,9 +362,14 @@ def _work(load: Workload, service: Service | None, role: Role) -> None:
 
 
 def _truth(cluster: Cluster, role: Role, run_id: str) -> Truth:
+    """Read from the brokers what the program is compared with. Raises `EvidenceMissing` if the coordinator of a
+    service's group does not answer."""
     identify = partial(identity_of, where="value", run_id=run_id)
     rows, _ = read_output(cluster.bootstrap, ends(cluster, INPUT), identify)
     if role is not Role.SERVICE:
         return Truth(input=rows, written=rows if role is Role.PRODUCER else ())
     written, _ = read_output(cluster.bootstrap, ends(cluster, OUTPUT), identify)
-    return Truth(rows, written, ask_coordinator(cluster, _GROUP).of_partition)
+    answer = ask_coordinator(cluster, _GROUP)
+    if answer.reason and answer.partition >= 0:
+        raise EvidenceMissing(f"committed offsets of group {_GROUP} are unknown: {answer.reason}")
+    return Truth(rows, written, answer.of_partition)

@@ -372,9 +372,9 @@ def find_forgotten(
     commits: pa.Table, membership: pa.Table, rest: GroupOffsets, until: float
 ) -> Set[TopicPartition]:
     """Return the partitions for which OffsetFetch gave a lower offset than the last commit accepted before the request.
-    A member requests offsets after its assignment, the harness at the end of the run (`rest`). Only commits accepted
-    before `until` count: ns from the start of the run to the first election of another coordinator. Every coordinator
-    has these, even a deposed one. `commits`, `membership`: ledgers of the group."""
+    A member requests offsets after its assignment, the harness at the end (`rest`; it may have got no answer). Only
+    commits accepted before `until` count: ns from the start of the run to the first election of another coordinator.
+    Every coordinator has these, even a deposed one. `commits`, `membership`: ledgers of the group."""
     accepted = commits.filter((pc.field("result") == _ACCEPTED) & (pc.field("done_ns") < until))
     told: list[tuple[float, bool, TopicPartition, int]] = [
         (done, False, TopicPartition(topic, partition), offset)
@@ -387,9 +387,8 @@ def find_forgotten(
             assigned[row["member"], place] = row["t_ns"]
         elif row["event"] == MembershipEvent.POSITION and (row["member"], place) in assigned:
             told.append((assigned[row["member"], place], True, place, row["offset"]))
-    told += [
-        (math.inf, True, place, rest.of_partition.get(place, _NONE)) for place in {one[2] for one in told}
-    ]
+    places = set[TopicPartition]() if rest.reason else {one[2] for one in told}
+    told += [(math.inf, True, place, rest.of_partition.get(place, _NONE)) for place in places]
     known: dict[TopicPartition, int] = {}
     forgotten: set[TopicPartition] = set()
     for _, is_answer, place, offset in sorted(told):
