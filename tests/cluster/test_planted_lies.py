@@ -227,7 +227,8 @@ def test_a_record_that_lies_there_twice_with_a_byte_flipped_and_in_another_parti
 def test_what_only_the_reader_saw_is_not_held_against_kafka(
     judged: dict[str, Judged], lie: str, counts: dict[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The logs on disk have another record at that offset, so only the reader is wrong."""
+    """Only the final read was falsified: a record has a flipped byte, or is there once more beyond the end of the log.
+    The logs on disk differ from it, so the verdict is INCONCLUSIVE."""
     one = judged[lie]
     assert found(one) == counts
     inconclusive(one, "the final reader read other records than the log of node", capsys)

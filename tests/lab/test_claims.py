@@ -1,4 +1,5 @@
-"""Tests of claims: the verdict that follows from observations, where an unknown observation never counts as one."""
+"""Tests of claims: the verdict that follows from the observations. An unknown observation neither confirms nor refutes
+a claim. Also which claims a command selects."""
 
 from __future__ import annotations
 

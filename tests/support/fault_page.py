@@ -140,7 +140,8 @@ def _row(name: str, field: FieldInfo, kind: type[FaultSpec]) -> str:
 
 
 def _takes(name: str, schema: dict[str, JsonValue]) -> tuple[str, str]:
-    """Return in words which values a field accepts, and the unit of its bounds; '' without a unit."""
+    """Return in words which values a field accepts, and the word that tells `_in_unit` how to print its bounds and
+    default: `duration`, `size`, `bytes` (per second) or `share`; '' for plain numbers and texts."""
     options = schema.get("anyOf")
     choices = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else [schema]
     for one in choices:

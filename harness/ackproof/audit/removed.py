@@ -136,7 +136,9 @@ class RemovedRecords:
     def _superseding(self, keys: Mapping[int, Keys], copies: Rows) -> SupersededRecords:
         """Return the records that compaction may have removed, because a later record of their key supersedes them.
 
-        The later record was sent before compaction ended, and lies below the active segment of some replica.
+        The later record was sent before the last time with cleanup.policy compact ended, and its offset, if it is
+        known, lies below the active segment of some replica. A final row without a produced row has no send time. It
+        counts only if the topic was compacted to the end of the run.
         """
         below = self.removal.compacted_below
         timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)

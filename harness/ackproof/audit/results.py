@@ -52,8 +52,9 @@ class AuditResult:
 
 
 def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
-    """Return the content of `audit.json`: all counts, even 0, of every class that this version counts. Liveness classes
-    are in it only if the run was observed, classes of groups only if it had groups.
+    """Return the content of `audit.json`, except `groups`, `deleted`, `findings` and `series`, which the caller and
+    `publish` fill in. A class without findings has the count 0. Classes of liveness and of groups are left out if
+    `counted` lacks them.
 
     `reasons`: why the audit is incomplete; empty if it is complete. `digests`: SHA-256 of each counted part, by path.
     """

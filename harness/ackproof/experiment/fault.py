@@ -44,7 +44,8 @@ class Grip(Enum):
 
 
 WHERE_IT_RUNS: Final = frozenset({Grip.SLOW})
-"""`OVER` of a fault that has an effect only while the node's process runs. A slow node's process runs at times."""
+"""Value of `FaultSpec.OVER` (states of a node, caused by other faults, in which a fault still has an effect) for a
+fault that needs a running process. A slow node's process runs at times."""
 WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 """`OVER` of a fault that has an effect as long as the node has a process, even a paused one."""
 

@@ -109,7 +109,8 @@ def _take_out(data: dict[str, object], path: Path) -> Path:
 
 MAX_FAULTS: Final = 200
 MAX_OF_SOAK: Final = DRAWN_FROM - 1
-"""Maximum number of faults in all windows of a soak. Higher numbers belong to faults that storms draw."""
+"""Maximum number of faults in all windows of a soak together. They are numbered from 1, and numbers from `DRAWN_FROM`
+on belong to faults that storms draw."""
 HOLD_KEYS: Final = ("for", "restart_after")
 SIBLINGS: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
 """Keys of an entry of `faults:` that stand next to the fault's kind: trigger and duration."""

@@ -130,8 +130,8 @@ class BatchWatcher(Watcher, Protocol):
 
 
 class SilentWatcher:
-    """Watcher without output. `progress` is called with the text of each long step, and for each case when it starts
-    and if it fails."""
+    """Watcher that prints nothing. `progress`, if given, is called with the text of each long step, with each case when
+    it starts, and with the error of a case that could not be completed. Verdicts are not passed on."""
 
     def __init__(self, progress: Callable[[str], None] | None = None) -> None:
         self._progress = progress

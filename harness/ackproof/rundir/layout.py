@@ -70,7 +70,7 @@ class CaseDir:
     commits_ledger = _PathBelow("ledger/commits")
     """`client=<id>/part-000000.parquet` of group members: each offset that the member asked to commit."""
     membership = _PathBelow("ledger/membership")
-    """`client=<id>/part-000000.parquet` of group members: assignments, revocations, losses, positions, resets."""
+    """`client=<id>/part-000000.parquet` of group members: each `MembershipEvent`, such as an assignment or a reset."""
     shares_ledger = _PathBelow("ledger/shares")
     """`client=<id>/part-000000.parquet` of share group members: each record that the member received
     (`rundir.shares`)."""

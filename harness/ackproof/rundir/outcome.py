@@ -102,7 +102,8 @@ class TxnOutcome(IntEnum):
     UNKNOWN = 2
     """The commit was requested, and no answer says how the transaction ended."""
     FENCED = 3
-    """Another producer took over the transactional id. It is unknown whether a commit came in time."""
+    """The producer's epoch is no longer valid: another producer took over the transactional id, or the coordinator
+    aborted the transaction after its time-out. It is unknown whether a commit came in time."""
 
 
 def cases_text(runs: Iterable[str]) -> str:

@@ -29,7 +29,8 @@ END: Final = "_END"
 ENDS: Final = (END, "END")
 """Names of the file that closes a client's folder. Both are read; the first is written."""
 DELETED: Final = "_DELETED"
-"""Name of the file that lists parts deleted during the run, one JSON object a line as in `_END`."""
+"""Name of the file in a client's folder that lists the parts deleted during the run. Each line is a JSON object with
+the fields of `PartEnd`."""
 ORDER: Final = ("read_seq", "seq", "txn")
 """Columns that number the rows of a ledger. The first one that a part has counts, because a consumed part
 also has the producers' seq.

@@ -16,7 +16,8 @@ from threading import Thread
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[int, int]
-"""Key of a message. All messages with the same key go to the same call of the judge."""
+"""Key of a message: two numbers that the task chooses. All messages with the same key go to the same call of
+`Job.judge`; their sum decides the task."""
 
 Group = TypeVar("Group")
 """Input of one task."""

@@ -61,12 +61,11 @@ def predict_groups(
     events: Sequence[Event] | None = None,
     decided: Sequence[MetadataRecord] = (),
 ) -> PredictionFile:
-    """Return the prediction with an answer on each class of each group of the case, except `stalled`.
-
-    `file`: prediction of the case's topics. `answer` searches the model of a partition. `max_states`: limit for the
-    searches of a group's model. `run`, `events`, `decided`: a run with its timeline and metadata log; None and empty:
-    the faults that the case plans.
-    """
+    """Return `file` with an answer for each anomaly class of each group of the case (except `stalled`), and with the
+    causes added to its `faults`. `file`: prediction of the case's topics. `answer`: searches the model of one
+    partition, here for losses of `__consumer_offsets`. `max_states`: limit for the searches of a group's model. After a
+    run, give `run`, its timeline `events` and its metadata log `decided`: then only the faults in the timeline count.
+    Without `events`, all faults that the case plans count."""
     groups: list[PredictedGroupClass] = []
     faults: dict[str, None] = dict.fromkeys(file.faults)
     for name, spec in case.experiment.workload.groups.items():

@@ -76,7 +76,8 @@ def test_rate_round_robin_counts_and_a_ledger_that_agrees_with_the_log(kafka, lo
 
 
 def seen_acks(load, count: int) -> list[tuple[int, int]]:
-    """Return (number of acknowledged records, run time in ns at which it was first seen), until there are `count`."""
+    """Wait until `count` records are acknowledged. Return a pair for each growth that was seen: (records acknowledged
+    so far, run time in ns when it was seen)."""
     seen: list[tuple[int, int]] = []
 
     def look() -> bool:

@@ -1,4 +1,5 @@
-"""Duds of elections and decommissions: a change that no other broker shows must not be confirmed."""
+"""Elections and decommissions on fake brokers: they are confirmed only if another broker than the asked one shows the
+change. Also: which brokers take the replicas of one that leaves."""
 
 from __future__ import annotations
 

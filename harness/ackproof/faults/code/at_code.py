@@ -128,8 +128,10 @@ class AtCode(NodeFault):
         return self.observed(nodes) if self.does in ("halt", "throw") else exposure.noticed(self.hold, nodes)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
-        """Report to `say` a point that does not exist in the experiment's release, and a target on which the point is
-        never passed. Also report fields that do not go with the point or the action."""
+        """Report to `say` a point that no release of the experiment has (the cluster's, and those of its upgrades), and
+        a target whose nodes never pass the point. Also report fields that do not go with the point or the action. A
+        class or method is looked up only in releases whose jars are in the cache, and not if the experiment has a
+        storm."""
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
         else:

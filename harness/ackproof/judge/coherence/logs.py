@@ -332,8 +332,12 @@ def _epochs_read(facts: Facts, logs: _OffsetSpans, places: Set[TopicPartition]) 
 
 
 def _footer_agrees(footer: Footer, logs: _OffsetSpans, places: Set[TopicPartition]) -> bool:
-    """Return True if the footer shows that its rows agree with the logs: they have one topic and one leader epoch, and
-    the log of each of their partitions in `places` has all their offsets in that epoch."""
+    """Return True if a row group's footer alone shows that its rows agree with the logs; with False, the rows must be
+    read.
+
+    True: all rows have one topic and one leader epoch, and for each of their partitions that is in `places`, the span
+    of that epoch in the log contains the least and greatest offset of the row group.
+    """
     topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
     epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1
     if topic is None or not footer.is_all("leader_epoch", epoch) or not 0 <= last - first <= len(places):

@@ -144,9 +144,10 @@ def _librdkafka_settings(every: Sequence[_Entry]) -> dict[str, str]:
 
 
 def _translate(name: str, value: str, pem: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each librdkafka setting that replaces one setting of a file; nothing for a setting that
-    PEM stores do not need. `pem`: prefixes of the Java stores of type PEM, such as `ssl.keystore`. Raises `BadInput`
-    for a setting that cannot be replaced; its text says what to write instead."""
+    """Yield (name, value) of each librdkafka setting that stands for one setting of the user (file or `-X`); one that
+    needs no translation is yielded as it is. Nothing is yielded for type and password of a Java store. `pem`: prefixes
+    of the Java stores of type PEM, such as `ssl.keystore`. Raises `BadInput` with the reason for a setting that is
+    refused, and where there is one, with the setting to write instead."""
     store, _, part = name.rpartition(".")
     if name == _JAAS:
         yield from _login(value.replace("\\\n", " "))
