@@ -36,8 +36,7 @@ def render_batch(batch_dir: Path) -> None:
     new file of each.
 
     Raises `BadInput` when the folder has neither a readable `batch.json` nor a case, or if `pairs.json` is broken.
-    Raises OSError if a timeline or samples cannot be read, or a report cannot be written. `BadInput`, OSError or
-    ArrowException if the scrapes of a run's metrics cannot be read."""
+    Raises OSError if a timeline or samples cannot be read, or a report cannot be written."""
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
     from ackproof.rundir.document import write_atomically
     from ackproof_reports.facts import gather

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import pyarrow as pa
+
 from ackproof.base.errors import BadInput
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
@@ -226,15 +228,19 @@ class Alerts:
     """Times at which metrics are unknown, in words."""
 
 
-def alerts_of(fact: CaseFacts, evidence: Evidence | None) -> Alerts | None:
+def alerts_of(fact: CaseFacts, evidence: Evidence | None, absent: list[str]) -> Alerts | None:
     """Return the alerts of a run, after at most `MAX_FAULTS` faults; None without evidence, a confirmed fault or
-    scraped metrics. Raises `BadInput`, OSError or ArrowException if the scrapes cannot be read."""
+    scraped metrics. None also if the scrapes cannot be read; then `absent` gets a sentence."""
     struck = struck_faults(fact.course.faults)
     if evidence is None or not struck or not evidence.run.metrics.exists():
         return None
     mode = "zookeeper" if evidence.zookeeper else "kraft"
     asked = [one for one in ALERTS if METRICS[one[0]].mode in ("", mode)]
-    told = {name: scraped(evidence, METRICS[name], None) for name, _, _ in asked}
+    try:
+        told = {name: scraped(evidence, METRICS[name], None) for name, _, _ in asked}
+    except (BadInput, OSError, pa.ArrowException) as error:
+        absent.append(f"observed/{evidence.run.metrics.name}: cannot be read: {one_line(str(error), 200)}")
+        return None
     holes = {str(hole) for one in told.values() if isinstance(one, Scraped) for hole in one.holes}
     return Alerts(
         tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -200,9 +200,10 @@ def _case_page(
     if fact.case.case is not None:
         settings = json.dumps(fact.case.case.resolved, indent=2, ensure_ascii=False)
     environment = fact.case.case.environment if fact.case.case else {}
-    evidence = evidence_of_run(fact)
+    evidence, absent = evidence_of_run(fact), list(fact.absent)
+    alerts = alerts_of(fact, evidence, absent)
     return CasePage(
-        facts=fact,
+        facts=replace(fact, absent=tuple(absent)),
         reference=reference_of(fact.case, fact.gap_ms),
         causes=causes_of(fact.case),
         mechanics=mechanics_of(fact.case, fact.lost_groups),
@@ -220,7 +221,7 @@ def _case_page(
         opened=opened,
         stories=stories,
         recovery=recovery_of(fact, evidence),
-        alerts=alerts_of(fact, evidence),
+        alerts=alerts,
         files=files_of(fact.case.run.path, fact.case.entry.run),
     )
 

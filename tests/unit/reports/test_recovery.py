@@ -44,7 +44,7 @@ def planted(
 
 def alerts(folder: Path) -> Alerts:
     (fact,) = gather(load_batch(folder))
-    found = alerts_of(fact, evidence_of_run(fact))
+    found = alerts_of(fact, evidence_of_run(fact), [])
     assert found is not None
     return found
 
@@ -148,3 +148,13 @@ def test_what_cannot_be_read_is_left_out_and_said(one: CaseDir) -> None:
     ack = dict(recovery.after[0][1])["first ack"]
     assert not ack.is_known
     assert "cannot be read" in ack.why
+
+
+def test_a_damaged_file_of_metrics_is_named_and_the_report_goes_on(one: CaseDir) -> None:
+    planted(one, {1: [0.0] * 61})
+    one.metrics.write_bytes(one.metrics.read_bytes()[:-20])
+    render_batch(one.path.parent)
+    page = (one.path.parent / "report.html").read_text()
+    assert "<h4>Metrics against the truth</h4>" not in page
+    assert "observed/metrics.parquet: cannot be read: " in page
+    assert "<h4>Recovery</h4>" in page
