@@ -76,6 +76,7 @@ def test_what_a_step_lets_through_is_held(
         (["deliver: 2"], 1),
         (["set_aside: 3", "deliver: 2"], 2),
         (["set_aside: 2", "deliver: 2", "deliver: 2"], 3),
+        (["set_aside: 2", "{deliver: 2, times: 2}"], 2),
     ],
 )
 def test_only_a_fetch_that_was_set_aside_can_be_delivered(

@@ -252,9 +252,9 @@ _OPENS: Final = {
     "learn": Gate.METADATA,
     "heartbeat": Gate.HEARTBEATS,
 }
-_LATE: Final = ("set_aside", "deliver")
 _KILLS: Final = ("kill", "stop", "power_loss")
-_OF_BROKERS: Final = (*_OPENS, *_LATE, "end_session", "unfence", *_KILLS, "start", "pause", "resume", "lead")
+_OTHERS: Final = ("set_aside", "deliver", "end_session", "unfence")
+_OF_BROKERS: Final = (*_OPENS, *_OTHERS, *_KILLS, "start", "pause", "resume", "lead")
 OF_PRODUCERS: Final = ("send", "resend")
 ACTIONS: Final = (*OF_PRODUCERS, *_OF_BROKERS, "elect", "set", "open", "shut")
 _GO_WITH: Final = {
@@ -379,9 +379,12 @@ class Script(FaultSpec):
                 say.report(where, why)
             if step.broker is not None and step.broker not in spec.cluster.broker_ids:
                 say.report(where, f"there is no broker {step.broker}")
-            if step.action == "deliver" and step.broker not in aside:
-                say.report(where, f"no step before it sets a fetch of broker {step.broker} aside")
-            aside = aside ^ {step.broker} if step.action in _LATE else aside
+            if step.action == "set_aside":
+                aside.add(step.broker)
+            elif step.action == "deliver":
+                if step.broker not in aside or step.times > 1:
+                    say.report(where, f"no step before it sets a fetch of broker {step.broker} aside")
+                aside.discard(step.broker)
             for broker in step.of or ():
                 if broker not in spec.cluster.broker_ids:
                     say.report(("steps", index, "of"), f"there is no broker {broker}")

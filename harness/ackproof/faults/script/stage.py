@@ -288,20 +288,19 @@ class Gates:
     def release(self, gate: Gate, broker: int, side: FrameSide) -> bool:
         """Let one waiting frame of this side (requests or responses) pass a broker's gate. Of the proxy's routes
         through the gate, take the first with a waiting frame, and on it the frame that has waited longest. Return False
-        if none waits. Raises KeyError if the gate is open."""
-        rule = self._shut[gate, broker, side]
+        if none waits, also because the gate is open."""
         return any(
-            self._laid.proxy.release(rule.name, way)
+            self._laid.proxy.release(self._shut[gate, broker, side].name, way)
             for way, held in self._held_by_route(gate, broker, side).items()
             if held
         )
 
     def set_aside(self, broker: int) -> bool:
         """Copy the Fetch request that waits at a broker's gate, for `deliver`. Return False if none has arrived
-        completely. Raises KeyError if the gate is open."""
-        rule = self._shut[Gate.FETCHES, broker, FrameSide.REQUEST]
-        for way, held in self._held_by_route(Gate.FETCHES, broker, FrameSide.REQUEST).items():
-            if held and (frame := self._laid.proxy.copy(rule.name, way)):
+        completely, also because the gate is open."""
+        gate = Gate.FETCHES, broker, FrameSide.REQUEST
+        for way, held in self._held_by_route(*gate).items():
+            if held and (frame := self._laid.proxy.copy(self._shut[gate].name, way)):
                 self._aside[broker] = way, frame
                 return True
         return False
