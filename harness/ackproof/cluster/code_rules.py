@@ -88,9 +88,10 @@ class CodeAgent(ABC):
 
     def delete(self, name: str, rules: str) -> None:
         """Delete the `rules` that were loaded as the script `name`. Raises `FaultNotConfirmed` if the agent does not
-        answer, or if its list of rules still contains the text `name`."""
+        answer, be it to the question for its list, or if that list of rules still contains the text `name`."""
         answer = self._ask(f"DELETE\nSCRIPT {name}\n{rules}ENDSCRIPT\nENDDELETE\n")
-        if not answer or name in self.list():
+        listed = self.list() if answer else ""
+        if not listed or name in listed:
             raise FaultNotConfirmed(f"node {self.node.id} does not remove the rule: {_short(answer)}")
 
     def list(self) -> str:
@@ -190,4 +191,4 @@ def _read_answer(link: socket.socket) -> str:
     answer = b""
     while not answer.endswith(b"OK\n") and (more := link.recv(1 << 16)):
         answer += more
-    return answer.decode("utf-8", "replace")
+    return answer.decode("utf-8", "replace") if answer.endswith(b"OK\n") else ""

@@ -165,5 +165,13 @@ def test_of_several_nodes_one_may_refuse_the_agent() -> None:
     assert "node 1: no thread is held" in fault.confirm_healed()
 
 
+def test_a_rule_counts_as_removed_only_if_the_agent_lists_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = injection("leader-appended", "delay", Rule.ACTS)
+    fault.inject()
+    monkeypatch.setattr(Agent, "list", lambda _: "")
+    with pytest.raises(FaultNotConfirmed, match="does not remove the rule"):
+        fault.heal()
+
+
 def refuse() -> None:
     raise FaultNotConfirmed("node 2 takes no agent")
