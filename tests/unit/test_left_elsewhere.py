@@ -1,9 +1,10 @@
-"""`ackproof clean` lists the topics that a killed run left on an existing cluster."""
+"""`ackproof clean` lists what it leaves: topics of a killed run on an existing cluster, and damaged journals."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ackproof.clients.journal import chunk_path
 from ackproof.run.housekeeping import CleanResult, _tidy
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir
@@ -24,3 +25,15 @@ def test_without_any_nothing_is_said(tmp_path: Path) -> None:
     swept = CleanResult()
     assert _tidy(CaseDir(tmp_path), swept)
     assert list(swept.lines()) == ["nothing was left behind"]
+
+
+def test_a_journal_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    run = CaseDir(tmp_path)
+    chunk = chunk_path(run.journal / "p0", 0)
+    chunk.parent.mkdir(parents=True)
+    chunk.write_bytes(b"torn")
+    swept = CleanResult()
+    _tidy(run, swept)
+    (line,) = swept.lines()
+    assert line.startswith("could not save a client's journal: ") and "settings.json" in line
+    assert chunk.exists()

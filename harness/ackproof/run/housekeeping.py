@@ -84,6 +84,7 @@ _IN_WORDS: Final = {
     "stuck": "could not end {}",
     "mounts": "unmounted {}",
     "ledgers": "saved the clients' journals: {}",
+    "unread": "could not save a client's journal: {}",
     "data": "removed broker data: {}",
     "failed": "could not remove {}",
     "rules": "removed packet rules: nft table {}",
@@ -97,9 +98,10 @@ class CleanResult:
 
     `ended`: processes that ended. `stuck`: processes that did not end, with the reason. `mounts`: unmounted file
     systems. `failed`: things that could not be removed, one text each, with the reason. `data`: removed folders of
-    broker data. `ledgers`: ledger folders to which journals were added. `rules`: removed tables of nftables.
-    `elsewhere`: topics of dead runs on attached clusters. They are listed and not deleted, because the credentials were
-    not stored. `containers`: removed containers, networks and volumes, by kind and name.
+    broker data. `ledgers`: ledger folders to which journals were added. `unread`: journal files that could not be read
+    and stay, with the reason. `rules`: removed tables of nftables. `elsewhere`: topics of dead runs on attached
+    clusters. They are listed and not deleted, because the credentials were not stored. `containers`: removed
+    containers, networks and volumes, by kind and name.
     """
 
     ended: list[MarkedProcess] = field(default_factory=list)
@@ -108,6 +110,7 @@ class CleanResult:
     failed: list[str] = field(default_factory=list)
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     containers: list[str] = field(default_factory=list)
@@ -216,7 +219,9 @@ def _tidy(run: CaseDir, swept: CleanResult) -> bool:
     if not run.path.is_dir():
         return True
     try:
-        if salvage(run)[0]:
+        parts, unread = salvage(run)
+        swept.unread += unread
+        if parts:
             swept.ledgers.append(str(run.ledger))
         clean = True
         for node in sorted(path for path in run.nodes.glob("*") if path.is_dir()):
