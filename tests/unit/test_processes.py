@@ -16,7 +16,18 @@ import pytest
 
 from ackproof.base import processes
 from ackproof.base.errors import WaitTimeout
-from ackproof.base.processes import Child, MarkedProcess, RunTag, end_all, end_children, find_children, spawn
+from ackproof.base.processes import (
+    Child,
+    MarkedProcess,
+    RunTag,
+    end_all,
+    end_children,
+    find_children,
+    here,
+    left_behind,
+    mark,
+    spawn,
+)
 from ackproof.base.wait import wait_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -309,3 +320,11 @@ def test_marks_that_are_not_whole_are_nobodys(marks: dict[str, str]) -> None:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_what_another_pid_namespace_has_in_a_shared_folder_is_not_left_behind(tmp_path: Path) -> None:
+    gone = f"{here()}-4194305-1"
+    names = [f"work-{one}-x" for one in (mark(), gone, "0123abcd-4194305-1", "4194305-1")]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert left_behind(tmp_path, "work-") == [tmp_path / f"work-{gone}-x"]

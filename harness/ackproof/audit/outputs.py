@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from ackproof.base.processes import here, left_behind, mark
+from ackproof.base.processes import left_behind, mark
 from ackproof.ledgers.lookup import NumberRuns, are_in_runs
 from ackproof.ledgers.rows import Bools, Ints, Rows
 from ackproof.rundir import arrow, storage
@@ -46,7 +46,7 @@ class Outputs:
     @classmethod
     def new(cls, directory: Path) -> Outputs:
         """Return the names of a new audit, which no other audit uses, even if it runs in this process."""
-        return cls(str(directory), f"{here()}-{mark()}-{uuid4().hex[:8]}")
+        return cls(str(directory), f"{mark()}-{uuid4().hex[:8]}")
 
     @property
     def case(self) -> CaseDir:
@@ -76,11 +76,11 @@ class Outputs:
         Published files stay. Tasks create no folder but `findings/`, so that a deleted run directory stays deleted.
         """
         self.leave()
-        for left in left_behind(self.case.path, f"{_WORK}{here()}-"):
+        for left in left_behind(self.case.path, _WORK):
             remove_tree(left)
         files = [
-            *left_behind(self.case.findings, f"{_PART}{here()}-"),
-            *left_behind(self.case.path, f"{_SERIES}{here()}-"),
+            *left_behind(self.case.findings, _PART),
+            *left_behind(self.case.path, _SERIES),
         ]
         # Read `audit.json` only after finding dead audits: a dead audit has published all that it ever will.
         published = self.case.published

@@ -320,23 +320,23 @@ def is_alive(pid: int, start: int) -> bool:
 
 
 def mark() -> str:
-    """Return `PID-START` of this process, for the names of its temporary files and folders: `left_behind` finds those
-    of processes that have ended."""
-    return f"{os.getpid()}-{started(os.getpid())}"
+    """Return `NAMESPACE-PID-START` of this process, for the names of its temporary files and folders: `left_behind`
+    finds those of processes that have ended. NAMESPACE: see `here`."""
+    return f"{here()}-{os.getpid()}-{started(os.getpid())}"
 
 
 @lru_cache
 def here() -> str:
-    """Return an id of this boot and pid namespace. Marks of processes (`mark`) can be compared only under the
-    same id."""
+    """Return an id of this boot and pid namespace. A folder may be shared with processes of another one, of which
+    nothing here tells whether they live."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 
 
 def left_behind(folder: Path, prefix: str) -> list[Path]:
-    """Return the entries of a folder whose name has this prefix and the mark of a process that has ended. A process of
-    another pid namespace counts as ended although it may run: distinguish its marks by the prefix (`here`)."""
-    marked = re.compile(re.escape(prefix) + r"([0-9]+)-([0-9]+)(?![0-9])")
+    """Return the entries of a folder whose name has this prefix and the mark of a process that has ended (`mark`).
+    Entries of another pid namespace, or from before the last boot, are left out."""
+    marked = re.compile(re.escape(f"{prefix}{here()}") + r"-([0-9]+)-([0-9]+)(?![0-9])")
     found = [(path, marked.match(path.name)) for path in folder.glob(f"{prefix}*")]
     return [path for path, by in found if by is not None and not is_alive(int(by[1]), int(by[2]))]
 
