@@ -45,7 +45,7 @@ _NO_REDUCTIONS = click.option(
 @click.option(
     "--max-states",
     type=click.IntRange(1),
-    help="How many states of a partition's model are looked at per case; more turn some unknown classes into answers.",
+    help="How many states of each model are looked at per case; more turn some unknown classes into answers.",
 )
 @_NO_REDUCTIONS
 @click.option("--json", "machine", is_flag=True, help="All answers and stories as JSON on standard output.")
@@ -74,7 +74,13 @@ def predict(
     from ackproof.run.options import BatchOptions, plan_cases, stored_runs
     from ackproof.rundir.anomalies import Anomaly
     from ackproof_model.predict.answers import USUAL_STATES, ask_ahead
-    from ackproof_model.predict.prediction import SearchOptions, predict_case, predict_run, scopes_of
+    from ackproof_model.predict.prediction import (
+        FURTHER_GROUP_STATES,
+        SearchOptions,
+        predict_case,
+        predict_run,
+        scopes_of,
+    )
     from ackproof_reference.explore.scope import ALL, NO_REDUCTIONS
 
     for name in story:
@@ -98,7 +104,9 @@ def predict(
     wrong: list[str] = []
     with console.show_progress("exploring small worlds") as tell:
         reductions = NO_REDUCTIONS if no_reductions else ALL
-        options = SearchOptions(max_states or USUAL_STATES, reductions=reductions)
+        options = SearchOptions(
+            max_states or USUAL_STATES, reductions, group_states=max_states or FURTHER_GROUP_STATES
+        )
         scopes = scopes_of((case for case, run in asked if run is None), options)
         for done, of in ask_ahead(scopes, max_states=options.max_states):
             tell(f"{done} of {of} small worlds explored")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.cli.main import main_code
 from ackproof.experiment.case import Case
 from ackproof.experiment.group import GroupSpec
 from ackproof.rundir.anomalies import GROUP_CLASSES
@@ -173,6 +175,18 @@ def test_a_search_that_a_limit_ends_makes_nothing_impossible(monkeypatch: pytest
     assert few["redelivered"].chance is few["zombie-commit"].chance is UNKNOWN
     assert "50 states" in few["zombie-commit"].why
     assert _predict(case)["zombie-commit"].chance is IMPOSSIBLE
+
+
+def test_the_limit_of_the_command_also_holds_for_groups(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(groups, "cached", lambda question, bound, work: work())
+    monkeypatch.setattr(search, "_SLICE", 4)
+    file = Path(__file__).parents[2] / "experiments" / "groups" / "at-least-once-killed.yaml"
+    assert main_code(["predict", str(file), "--max-states", "50", "--json"]) == 0
+    told, *_ = json.loads(capsys.readouterr().out)
+    said = {one["anomaly"]: one["why"] for one in told["groups"]}
+    assert "the first 50 states do not show it" in said["zombie-commit"]
 
 
 # -- what a run shows --------------------------------------------------------------------------------------------------

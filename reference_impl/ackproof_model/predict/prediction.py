@@ -106,8 +106,10 @@ def predict_run(
         events, decided = _evidence(run)
         answer = SearchOptions(max_states or USUAL_STATES, reductions).answer
         of_run = partial(predict_groups, case, file, answer, run=run, events=events, decided=decided)
-        file = of_run(max_states=GROUP_STATES)
-        if any(one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.groups):
+        file = of_run(max_states=max_states or GROUP_STATES)
+        if max_states is None and any(
+            one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.groups
+        ):
             file = of_run(max_states=FURTHER_GROUP_STATES)
     return add_settings(case, file)
 
