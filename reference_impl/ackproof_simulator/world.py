@@ -245,6 +245,7 @@ class World:
         """
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster
+        self.settings[topic] = dict(spec.config)  # the settings of a deleted topic are gone
         places = [PlacedBroker(broker, cluster.rack_of(broker)) for broker in cluster.broker_ids]
         rows = spec.assignment or place(places, spec.partitions, spec.replication_factor, self.random)
         active = {entry.broker for entry in registrations if not entry.fenced and not entry.stopping}
@@ -333,7 +334,6 @@ def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
 
     control.changed = changed
     scene.alter, scene.learned = control.alter, world.heard
-    world.settings = {topic: dict(spec.config) for topic, spec in experiment.topics.items()}
     registrations = tuple(Registration(broker, 1) for broker in brokers)
     processes = {broker: Process(True, 1) for broker in brokers}
     for topic in experiment.topics:

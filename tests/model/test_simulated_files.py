@@ -9,6 +9,7 @@ import pytest
 from ackproof.rundir.model import ConformanceFile
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.run import Simulation, setting_of
+from ackproof_simulator.world import make_world
 from run_directory import read_case
 from simulated_run import lost, replayed
 
@@ -105,3 +106,14 @@ def test_an_active_controller_whose_clock_leaps_forwards_resigns(
     simulation.world.clock.call_at(1100 * 10**6, lambda: gone.append(simulation.world.control.active < 0))
     simulation.run()
     assert gone == [moves]
+
+
+def test_the_settings_of_a_deleted_topic_are_gone() -> None:
+    fault = "  - recreate: {topic: t}\n    at: 1s\n"
+    case = read_case(FILE.format(faults=fault, kafka="4.3.1"), backend="model")
+    world = make_world(setting_of(case), case, 0)
+    world.settings["t"] |= {"min.insync.replicas": "3", "unclean.leader.election.enable": "true"}
+    world.make_anew("t")
+    (partition,) = world.partitions
+    assert world.settings["t"] == {"min.insync.replicas": "2"}
+    assert (partition.rules.min_insync, partition.rules.unclean_election) == (2, False)
