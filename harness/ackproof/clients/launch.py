@@ -38,7 +38,7 @@ class Handle:
 
     `expected`: True once it was asked to stop, so that a clean exit is expected. `killed`: True once the harness killed
     it, so that any exit is expected. `succeeded`: True once another producer has taken over its transactional id and
-    fences it; it is then not replaced. `fenced`: the library's message when the producer was fenced, '' before.
+    fences it; it is then not replaced. `fenced`: the library's message when it ended after that, '' before.
     `started_ns`: start of the process on CLOCK_MONOTONIC.
     """
 
@@ -97,8 +97,8 @@ class Handle:
         """Copy new events of the client into the timeline: complete lines, each once.
 
         A torn line (the client was killed while writing it) and a line of unknown form are skipped. Once another
-        producer has taken over this one's transactional id (`succeeded`), the field `fenced` gets the reason of an
-        event `reset`, whatever error it names.
+        producer has taken over this one's transactional id (`succeeded`), `fenced` gets the reason of its end, also if
+        the library names another error: the coordinator's epoch is the proof that it was fenced.
         """
         path = self.folder / "events.jsonl"
         if not path.exists():

@@ -2,8 +2,9 @@
 
 kafka-python decodes the messages, by the version in the frame. It lacks a few responses of brokers and controllers:
 this module encodes those that have one error for the whole response. Fields by version are those of
-https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.3. A frame that cannot be decoded raises
-`UnreadableFrame`: the rule notes the error (`RuleCounts.trouble`), and the frame passes unchanged.
+https://kafka.apache.org/protocol#protocol_messages, releases 3.9 to 4.4. kafka-python lacks the newest version of
+TxnOffsetCommit (6, of 4.4). A frame that cannot be decoded raises `UnreadableFrame`: the rule notes the error
+(`RuleCounts.trouble`), and the frame passes unchanged.
 """
 
 from __future__ import annotations

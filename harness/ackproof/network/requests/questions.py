@@ -2,7 +2,7 @@
 
 They name no topic, an empty group, a broker that does not exist, another cluster. The node answers with an empty
 response or an error. Where a rule is about partitions they name one (`NamedPartition`), and still change nothing: no
-records, no group, no producer, an offset that does not exist. Versions are those that every release from 3.9 to 4.3
+records, no group, no producer, an offset that does not exist. Versions are those that every release from 3.9 to 4.4
 takes (https://kafka.apache.org/protocol#protocol_messages); the bodies are written field by field.
 
 The witness does not know the rules. It sends a request of a size that no other has, as the link's source would. One
