@@ -212,14 +212,13 @@ class Segment:
 
     def end(self) -> int:
         """Return the offset after the last complete batch; the base offset if the segment has no complete batch."""
-        batches, _ = scan(self.path)
-        return batches[-1].last + 1 if batches else self.base
+        return self.complete()[0]
 
-    def complete_size(self) -> int:
-        """Return the number of bytes up to the end of the last complete batch. A process that was killed while it wrote
-        may have left a part of a batch after them."""
+    def complete(self) -> tuple[int, int]:
+        """Return the offset after the last complete batch, and the bytes up to its end: (`base`, 0) if there is none. A
+        process that was killed while it wrote may have left a part of a batch after them."""
         batches, _ = scan(self.path)
-        return batches[-1].end if batches else 0
+        return (batches[-1].last + 1, batches[-1].end) if batches else (self.base, 0)
 
 
 def segments(replica: Path) -> list[Segment]:

@@ -178,9 +178,9 @@ class _TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
         self._kill()
         for node in self.nodes:
             segment = self._segment(node, self.fault.segment)
-            size = segment.size()
-            self._before[node.id] = (segment, size, segment.end())
-            os.truncate(segment.path, max(0, segment.complete_size() - self.fault.bytes))
+            end, complete = segment.complete()
+            self._before[node.id] = (segment, segment.size(), end)
+            os.truncate(segment.path, max(0, complete - self.fault.bytes))
         which = f"the {self.fault.segment} segment of {self.place}"
         return f"SIGKILL to {self._name_nodes()}, and {self.fault.bytes} B cut off {which}"
 
