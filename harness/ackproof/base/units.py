@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ackproof.base.advice import Advice, expected
+from ackproof.base.advice import Advice, advice_of, expected
 
 T = TypeVar("T")
 
@@ -53,10 +53,11 @@ SHARE_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?%$"
 RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 
 
-def wrong(fact: str, hint: str = "") -> PydanticCustomError:
-    """Return a pydantic validation error whose message is shown to the user unchanged. `fact`: what is wrong, or an
-    `Advice`. `hint`: what to do about it."""
-    return PydanticCustomError(WRONG, "{text}", {"text": Advice(fact, hint)})
+def wrong(fact: str | ValueError, hint: str = "") -> PydanticCustomError:
+    """Return a pydantic validation error whose message is shown to the user unchanged. `fact`: what is wrong, an
+    `Advice`, or an error with one. `hint`: what to do about it."""
+    text = advice_of(fact) if isinstance(fact, ValueError) else fact
+    return PydanticCustomError(WRONG, "{text}", {"text": Advice(text, hint)})
 
 
 def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from ackproof.base.advice import advice_of, expected
+from ackproof.base.advice import expected
 from ackproof.base.units import wrong
 from ackproof.rundir.partition import TopicPartition
 
@@ -90,7 +90,7 @@ def text_field(
         try:
             return parse(value)
         except ValueError as error:
-            raise wrong(advice_of(error)) from error
+            raise wrong(error) from error
 
     return BeforeValidator(read), PlainSerializer(str, return_type=str)
 

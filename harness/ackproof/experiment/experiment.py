@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from ackproof.base.advice import Advice, advice_of, expected
+from ackproof.base.advice import Advice, expected
 from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole, matching
@@ -92,7 +92,7 @@ def _read_ask(name: object) -> object:
     except UnknownQuantity as error:
         raise unknown("quantity", [*error.valid, "given"], error.said) from error
     except ValueError as error:
-        raise wrong(advice_of(error)) from error
+        raise wrong(error) from error
 
 
 def _find_quantity(name: str, twice: bool) -> Quantity | None:
@@ -116,7 +116,7 @@ def _read_bound(given: object) -> object:
     try:
         bound = Bound.parse(value, quantity.unit)
     except ValueError as error:
-        raise wrong(advice_of(error)) from error
+        raise wrong(error) from error
     _check_window(bound.window, quantity)
     return bound
 
@@ -155,7 +155,7 @@ def _read_demand(given: object) -> object:
     try:
         demand = Demand.parse(str(value), quantity.unit)
     except ValueError as error:
-        raise wrong(advice_of(error)) from error
+        raise wrong(error) from error
     _check_window(demand.window, quantity)
     return demand
 

@@ -21,7 +21,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
 
-from ackproof.base.advice import Advice, advice_of, expected
+from ackproof.base.advice import Advice, expected
 from ackproof.base.units import wrong
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import text_field
@@ -118,7 +118,7 @@ def _member(value: object) -> Role:
         try:
             return Role.parse(value)
         except ValueError as error:
-            raise wrong(advice_of(error)) from error
+            raise wrong(error) from error
     raise wrong(expected("a node's number or a role such as minority"))
 
 

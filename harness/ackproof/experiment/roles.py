@@ -30,7 +30,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from ackproof.base.advice import Advice, advice_of, expected
+from ackproof.base.advice import Advice, expected
 from ackproof.base.units import wrong
 from ackproof.experiment.problems import unknown_name
 from ackproof.rundir.partition import TopicPartition
@@ -366,7 +366,7 @@ def _read_target(value: object) -> object:
             return Role.list_of(_read_role(item) for item in value)
         return _read_role(value)
     except ValueError as error:
-        raise wrong(advice_of(error)) from error
+        raise wrong(error) from error
 
 
 def _read_role(value: object) -> Role:
