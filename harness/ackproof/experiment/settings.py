@@ -121,7 +121,7 @@ def why_reserved(scope: Scope, name: str) -> str | None:
     )
 
 
-def refusal(scope: Scope, name: str) -> str | None:
+def refusal(scope: Scope, name: str) -> Advice | None:
     """Return a sentence that says why an experiment must not set this setting; None if it may."""
     why = why_reserved(scope, name)
     if why is None:
@@ -233,30 +233,28 @@ _SINCE: Final[Mapping[str, tuple[int, int]]] = {
 _BEFORE_4_1: Final[Mapping[str, _Values]] = {"segment.bytes": _number(14, _INT)}
 
 
-def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[str, str | None, bool] | None:
+def wrong_topic_setting(name: str, value: str, spec: ExperimentSpec) -> tuple[Advice, bool] | None:
     """Return an objection that the experiment's brokers would have to a setting of a topic; None if they accept it.
 
-    The objection is (message, the name that was probably meant or None, True if it is about the name rather than the
-    value). On a cluster that ackproof did not start, or with an unknown release, the valid settings are not known. Then
-    the only possible objection is to an unknown name that resembles a known one.
+    The objection is (message, True if it is about the name rather than the value). On a cluster that ackproof did not
+    start, or with an unknown release, the valid settings are not known. Then only a name that nearly is the name of a
+    known setting is objected to.
     """
     kafka = spec.cluster.kafka
     unknown = spec.ground.foreign or not kafka.is_known
     if name not in TOPIC_SETTINGS:
         near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
-        return None if unknown and near is None else (f"Kafka has no topic setting '{name}'", near, True)
+        missing = Advice(f"Kafka has no topic setting '{name}'", suggestion=near)
+        return None if unknown and near is None else (missing, True)
     if unknown:
         return None
     line = numbers(kafka.version)[:2]
     if (why := refusal(Scope.TOPIC, name)) is not None:
-        return why, None, True
+        return why, True
     if name in _UNTIL_3_9 and line >= (4, 0):
-        return Advice(f"Kafka {kafka.version} has no {name}", "3.9 was the last with it"), None, True
+        return Advice(f"Kafka {kafka.version} has no {name}", "3.9 was the last with it"), True
     if line < (since := _SINCE.get(name, line)):
-        return (
-            Advice(f"Kafka {kafka.version} has no {name}", f"it came with {'.'.join(map(str, since))}"),
-            None,
-            True,
-        )
+        came = f"it came with {'.'.join(map(str, since))}"
+        return Advice(f"Kafka {kafka.version} has no {name}", came), True
     text, accepts = (_BEFORE_4_1 if line < (4, 1) else {}).get(name, TOPIC_SETTINGS[name])
-    return None if accepts(value) else (f"expected {text}, not '{shorten(value)}'", None, False)
+    return None if accepts(value) else (Advice(f"expected {text}, not '{shorten(value)}'"), False)

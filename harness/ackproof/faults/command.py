@@ -96,19 +96,21 @@ class CommandFault(FaultSpec):
             for index, word in enumerate(words):
                 for found in _BRACES.findall(word):
                     if why := self._unfilled(found):
-                        say.report((name, index), why[0], suggestion=why[1])
+                        say.report((name, index), why)
 
-    def _unfilled(self, found: str) -> tuple[str, str | None] | None:
-        """Return (reason, suggestion) if the placeholder `found`, with its braces, is probably a mistake; else None.
+    def _unfilled(self, found: str) -> Advice | None:
+        """Return the reason if the placeholder `found`, with its braces, is probably a mistake; else None.
 
         The suggestion is the placeholder that was meant; None for `{nodes}` without a target. Braces that resemble no
         placeholder are ordinary text.
         """
         if found == _NODES and self.target is None:
             role = "name the role, such as target: leader(orders/0)"
-            return Advice(f"{_NODES} stands for no node", role), None
+            return Advice(f"{_NODES} stands for no node", role)
         meant = _NODES if found[1:-1].lower() in _ALSO_NODES else nearest(found, _FILLED, cutoff=0.75)
-        return None if found in _FILLED or meant is None else (f"nothing is filled in for {found}", meant)
+        if found in _FILLED or meant is None:
+            return None
+        return Advice(f"nothing is filled in for {found}", suggestion=meant)
 
 
 _NODES: Final = "{nodes}"

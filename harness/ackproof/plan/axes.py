@@ -137,12 +137,12 @@ def _read_options(found: Problems, key: str, values: ListNode) -> tuple[Option, 
         path = parse_path(key)
         wrong = None if together else wrong_path(path, found.root)
     except ValueError as error:
-        wrong = advice_of(error), None
+        wrong = advice_of(error)
     prefix = f"{key}." if path and path[0] in ROOTS else ""
     if together and not prefix and not _LABEL.match(key):
-        wrong = "expected a group of settings such as workload.producers, or a name of your own", None
+        wrong = Advice("expected a group of settings such as workload.producers, or a name of your own")
     if wrong is not None:
-        found.report(where, wrong[0], suggestion=wrong[1], key=True)
+        found.report(where, wrong, key=True)
         return ()
     options: list[Option | None] = []
     for index, item in enumerate(values.items):
@@ -216,10 +216,10 @@ def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Pat
         path = parse_path(text)
         wrong = wrong_path(path, found.root)
     except ValueError as error:
-        wrong = advice_of(error), None
+        wrong = advice_of(error)
     if wrong is None:
         return path
-    found.report(place, wrong[0], suggestion=wrong[1], key=True)
+    found.report(place, wrong, key=True)
     return None
 
 

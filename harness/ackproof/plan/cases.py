@@ -18,7 +18,7 @@ from typing import Final, Literal, cast
 
 from pydantic import Field, JsonValue, ValidationError
 
-from ackproof.base.advice import Advice, advice_of
+from ackproof.base.advice import advice_of
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, StormDraw, find_cases
 from ackproof.experiment.experiment import ExperimentSpec
@@ -271,7 +271,7 @@ def _with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
         except (ValueError, InvalidExperiment) as error:
             raise BadInput(advice_of(error).after(f"--set {setting}: ")) from error
         if (wrong := wrong_path(path, root)) is not None:
-            raise BadInput(Advice(wrong[0], suggestion=wrong[1]).after(f"--set {setting}: "))
+            raise BadInput(wrong.after(f"--set {setting}: "))
         # Problems of the matrix are reported when the file is checked.
         if path in matrix_of(Problems("", root)).paths:
             fact = f"--set {setting}: the matrix varies {path_text(path)}"

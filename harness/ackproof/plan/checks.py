@@ -172,8 +172,7 @@ def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Probl
             wrong = wrong_topic_setting(setting, value, spec)
             where: Path = (*path, "config", setting)
             if wrong is not None and found.sound(where):
-                message, meant, of_name = wrong
-                found.report(where, message, suggestion=meant, key=of_name)
+                found.report(where, wrong[0], key=wrong[1])
     known = found.sound(factor, (*path, "partitions"), ("cluster", "brokers"))
     if known and topic.replication_factor > spec.cluster.brokers:
         default = "" if found.node(factor) is not None or topic.assignment is not None else " (the default)"

@@ -148,22 +148,22 @@ def parse_path(text: str) -> Path:
     return tuple(parts)
 
 
-def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
-    """Return why `path` does not lead to a setting of the experiment `root`, as message and suggested path (None: no
-    suggestion). Return None if it does. Fields of a fault are not checked, only its number."""
+def wrong_path(path: Path, root: MapNode) -> Advice | None:
+    """Return why `path` does not lead to a setting of the experiment `root`; None if it does. Fields
+    of a fault are not checked, only its number."""
     if path[0] not in ROOTS:
         near = _find_topic_setting(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
-        return f"settings stand below {', '.join(ROOTS)}", near
+        return Advice(f"settings stand below {', '.join(ROOTS)}", suggestion=near)
     if path[0] == "faults":
         faults = root.entries.get("faults")
         count = len(faults.items) if isinstance(faults, ListNode) else 0
         if len(path) < 3:
-            return "name a field of one fault, such as faults[1].for", None
+            return Advice("name a field of one fault, such as faults[1].for")
         if not isinstance(path[1], int) or not 0 <= path[1] < count:
             numbers = (
                 f"give its number, 1 to {count}, as in faults[1].for" if count else "the file has no faults"
             )
-            return Advice("there is no such fault", numbers), None
+            return Advice("there is no such fault", numbers)
         return None
     for above, what in _NAMED.items():
         depth = len(above)
@@ -171,9 +171,9 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
         if names and len(path) > depth and path[depth] not in names:
             near = nearest(str(path[depth]), names)
             there = near and path_text((*above, near, *path[depth + 1 :]))
-            return f"the {what} '{path[depth]}' does not exist", there
+            return Advice(f"the {what} '{path[depth]}' does not exist", suggestion=there)
     near = _find_topic_setting(path, root)
-    return _wrong_below(path) if near is None else ("it is a setting of a topic", near)
+    return _wrong_below(path) if near is None else Advice("it is a setting of a topic", suggestion=near)
 
 
 def _names_below(node: Node | None, above: Path) -> list[str]:
@@ -194,7 +194,7 @@ def _find_topic_setting(path: Path, root: MapNode) -> str | None:
     )
 
 
-def _wrong_below(path: Path) -> tuple[str, str | None] | None:
+def _wrong_below(path: Path) -> Advice | None:
     for depth in range(1, len(path)):
         above: Path = path[:depth]
         fields = group_of(above)
@@ -202,19 +202,20 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
         if above in _NAMED:
             continue
         if not fields and above[-1] not in _MAPS:
-            return f"'{path_text(above)}' is a single value, it has nothing below it", None
+            return Advice(f"'{path_text(above)}' is a single value, it has nothing below it")
         if not fields:
             right = len(path) == depth + (2 if above[-1] == "broker_config" else 1)
-            return None if right else (f"expected one setting below '{path_text(above)}'", None)
+            return None if right else Advice(f"expected one setting below '{path_text(above)}'")
         if name not in fields:
             near = nearest(str(name), fields)
             there = near and path_text((*above, near, *path[depth + 1 :]))
-            return f"'{path_text(above)}' has no field '{name}'", there or _deep_match(path)
+            fact = f"'{path_text(above)}' has no field '{name}'"
+            return Advice(fact, suggestion=there or _deep_match(path))
     if group_of(path) or path in _NAMED:
-        return Advice("this is a group of settings", "name one of its fields"), None
+        return Advice("this is a group of settings", "name one of its fields")
     if path[-1] in _MAPS:
         example = ELR if path[-1] == "features" else "min.insync.replicas"
-        return f"name one setting, such as {path_text(path)}[{example}]", None
+        return Advice(f"name one setting, such as {path_text(path)}[{example}]")
     return None
 
 

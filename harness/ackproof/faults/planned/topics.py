@@ -79,8 +79,7 @@ class SetConfig(FaultSpec):
             if self.topic is not None:
                 wrong = wrong_topic_setting(name, value, spec)
                 if wrong is not None:
-                    message, meant, of_name = wrong
-                    say.report(("config", name), message, suggestion=meant, key=of_name)
+                    say.report(("config", name), wrong[0], key=wrong[1])
             elif (why := refusal(Scope.BROKER, name)) is not None:
                 say.report(("config", name), why, key=True)
 
