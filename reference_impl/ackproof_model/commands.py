@@ -387,6 +387,6 @@ def explore(
     code = INCONCLUSIVE if result.missing and not result.exhausted else 0
     if forcing and world.scope:
         for one in result.found:
-            story = Story(one.anomaly, one.text, world.scope, one.way, without)
+            story = Story(one.anomaly, one.text, world.scope, one.way)
             code = max(code, forced(story, version, console, forcing))
     return code

@@ -40,7 +40,7 @@ def story(words: str, *taken_away: str, kind: str = "lost", **otherwise: object)
     rules = {name: value for name, value in otherwise.items() if name not in changed}
     scope = replace(scope, rules=replace(scope.rules, **rules), **changed)
     (found,) = explore(world_of(scope), [kind]).found
-    return Story(kind, found.text, scope, found.way, taken_away)
+    return Story(kind, found.text, scope, found.way)
 
 
 def acts(forced: list[Forced]) -> list[dict[str, object]]:

@@ -58,7 +58,7 @@ class Row:
         if (found := search.findings.get(self.kind)) is None:
             return "others stand in" if search.exhausted else f"none in {len(search.seen):,} states"
         told = scope if self.named != IDEMPOTENCE_OFF else replace(scope, idempotent=False)
-        return Story(self.kind, found.text, told, tuple(search.way_to(found.state)), taken)
+        return Story(self.kind, found.text, told, tuple(search.way_to(found.state)))
 
 
 def _forceable(model: Model, *, skips: bool) -> Model:

@@ -24,11 +24,10 @@ MOST = 3_000
 INCIDENTS = [name for name in Budget._fields if name not in ("clean_stops", "failovers")]
 
 
-def scopes() -> Iterator[tuple[tuple[str, ...], Scope]]:
-    """Yield (switched-off protections, scope) for every pair of incidents, with each protection switched off and with
-    none, for acks=1 and for acks=all. Scopes have two brokers, of which a reassignment can remove one."""
-    for name in ("", *PROTECTIONS):
-        taken = (name,) if name else ()
+def scopes() -> Iterator[Scope]:
+    """Yield the scopes of every pair of incidents, with each protection switched off and with none, for acks=1 and for
+    acks=all. Scopes have two brokers, of which a reassignment can remove one."""
+    for taken in ((), *((name,) for name in PROTECTIONS)):
         for acks, insync in ((1, 1), (-1, 2)):
             rules = without(replace(Rules(), min_insync=insync), *taken)
             for pair in combinations_with_replacement(INCIDENTS, 2):
@@ -43,19 +42,19 @@ def scopes() -> Iterator[tuple[tuple[str, ...], Scope]]:
                     idempotent=bool(budget.retries),
                     settled=True,
                 )
-                yield taken, scope
+                yield scope
 
 
 def main() -> None:
     seen: set[tuple[object, ...]] = set()
     hindered: Counter[str] = Counter()
     forced = 0
-    for taken, scope in scopes():
+    for scope in scopes():
         search = Search(world(scope.in_stories), frozenset({"every class"}))
         search.run(max_states=MOST)
         for kind, found in search.findings.items():
             way = tuple(search.way_to(found.state))
-            story = Story(kind, found.text, scope, way, taken)
+            story = Story(kind, found.text, scope, way)
             key = (kind, scope.acks, tuple((line.action.actor, line.action.text) for line in way))
             if key in seen:
                 continue

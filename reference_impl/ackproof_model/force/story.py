@@ -33,14 +33,13 @@ State = Mapping[str, Hashable]
 @dataclass(frozen=True)
 class Story:
     """A counterexample that the search found. `kind`: class of the finding. `text`: the finding, a sentence. `scope`:
-    size and rules of the model in which it was found. `way`: its steps. `taken_away`: protections that its rules lack.
+    size and rules of the model in which it was found. `way`: its steps.
     """
 
     kind: str
     text: str
     scope: Scope
     way: tuple[StoryLine, ...]
-    taken_away: tuple[str, ...] = ()
 
     def states(self) -> list[State]:
         """Return the state before the first step, and after each step."""
@@ -95,7 +94,7 @@ def read_story(path: Path, wanted: str | None = None) -> tuple[Story, str]:
     kind = wanted or kinds[0]
     scope = scope_in_words(file.scope, rules_in_words(file.rules, file.without))
     way = followed(scope, file.found[kind].steps)
-    return Story(kind, file.found[kind].text, scope, way, file.without), file.rules
+    return Story(kind, file.found[kind].text, scope, way), file.rules
 
 
 def followed(scope: Scope, steps: Sequence[StoryStep]) -> tuple[StoryLine, ...]:
