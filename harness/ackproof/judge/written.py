@@ -23,7 +23,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
 from ackproof.rundir.metrics import read_scrapes
 from ackproof.rundir.observed import BrokerRound, FetchSources, read_commits, read_pulses, read_samples
-from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
+from ackproof.rundir.replicas import ReplicasFile, read_batches
 from ackproof.rundir.schema import SERIES
 from ackproof.rundir.seal import SealFile, find_changes
 
@@ -68,7 +68,7 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
             for path in sorted(run.clients.glob("*/served.jsonl"))
         ),
         (run.replicas, ReplicasFile.load),
-        (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
+        (run.replica_batches, read_batches),
         (run.series, lambda path: storage.read_table(path).select(SERIES.names)),
     )
     for path, read in readers:

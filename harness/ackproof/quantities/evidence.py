@@ -164,10 +164,10 @@ class Evidence:
     @cached_property
     def batches(self) -> pa.Table:
         """Record batches of the logs on disk (schema `replicas.BATCHES`). Raises `BadInput`, OSError or ArrowException
-        if the file cannot be read, also if the run did not read the logs."""
-        from ackproof.rundir.replicas import BATCHES, read_batches
+        if the file cannot be read."""
+        from ackproof.rundir.replicas import read_batches
 
-        return read_batches(self.run.replica_batches, BATCHES.names)
+        return read_batches(self.run.replica_batches)
 
     @cached_property
     def logs(self) -> LogBatches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,18 +50,18 @@ _ADDED: Final = {"sound": True, "content": UNKNOWN_CONTENT, "timestamp_type": -1
 """Values of columns that runs of older versions do not have."""
 
 
-def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return these columns of all record batches in replicas' logs. The columns may have another order.
+def read_batches(path: Path) -> pa.Table:
+    """Return all record batches in replicas' logs (`BATCHES`). The columns may have another order.
 
     A file of an older version lacks `sound`, `content` or `timestamp_type`: then these are True, unknown (-1) and -1.
     Raises OSError and `pa.ArrowException` if the file cannot be read, `BadInput` if another column is missing.
     """
     with storage.open_parquet(path) as file:
         there = file.schema_arrow.names
-    if missing := sorted(set(columns) - set(there) - _ADDED.keys()):
+    if missing := sorted({*BATCHES.names} - {*there} - _ADDED.keys()):
         raise BadInput(f"{path}: there is no column {', '.join(missing)}")
-    table = storage.read_table(path, columns=[name for name in columns if name in there])
-    for name in _ADDED.keys() - set(there) & set(columns):
+    table = storage.read_table(path, columns=[name for name in BATCHES.names if name in there])
+    for name in _ADDED.keys() - {*there}:
         table = table.append_column(name, pa.repeat(_ADDED[name], table.num_rows))
     return table
 

@@ -334,14 +334,14 @@ def _work(load: Workload, service: Service | None, role: Role) -> None:
     """Wait until the program is at work, at most `_BEGIN_S`. Then load it for `_LOAD_S`, kill the second instance, and
     load it as long again. Raises `ClientDied` if a producer or reader ends by itself."""
 
-    def await_s(seconds: float) -> None:
-        until = time.monotonic() + seconds
+    def await_load() -> None:
+        until = time.monotonic() + _LOAD_S
 
         def over() -> bool:
             load.check()
             return time.monotonic() >= until
 
-        wait_until(over, what="the load", timeout_s=seconds + 10)
+        wait_until(over, what="the load", timeout_s=_LOAD_S + 10)
 
     def at_work() -> bool:
         load.check()
@@ -353,12 +353,12 @@ def _work(load: Workload, service: Service | None, role: Role) -> None:
 
     with suppress(WaitTimeout):
         wait_until(at_work, what="the program to work", timeout_s=_BEGIN_S)
-    await_s(_LOAD_S)
+    await_load()
     if service is not None:
         service.instances[1].child.signal(signal.SIGKILL)
     else:
         load.kill(f"{role[0]}1")
-    await_s(_LOAD_S)
+    await_load()
 
 
 def _truth(cluster: Cluster, role: Role, run_id: str) -> Truth:

@@ -22,7 +22,7 @@ from ackproof.network.wire import Connection, Refused, Unreachable, WireError
 from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
-ISR_WITHIN_S: Final = 60.0
+_ISR_WITHIN_S: Final = 60.0
 BACK_WITHIN_S: Final = 60.0
 """Seconds to wait for a broker. Other faults may have ended all of them, and a starting broker may wait for the end
 of its old session."""
@@ -228,10 +228,10 @@ def _not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> str:
+def await_all_in_sync(context: FaultContext) -> str:
     """Wait until every running broker shows every partition of the topics in `all_topics` with a leader and
-    all replicas in sync. Return the observation in words. Raises `FaultNotConfirmed` after `within_s`
-    seconds, `Interrupted` if the run is stopped."""
+    all replicas in sync. Return the observation in words. Raises `FaultNotConfirmed` after 60 s,
+    `Interrupted` if the run is stopped."""
     lacking: list[str] = []
     topics = all_topics(context)
 
@@ -246,6 +246,6 @@ def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> 
         look,
         "all replicas of all partitions to be in sync",
         state=lambda: "; ".join(dict.fromkeys(lacking)) or "no broker runs",
-        within_s=within_s,
+        within_s=_ISR_WITHIN_S,
     )
     return "all replicas of all partitions in sync, as every broker shows"
