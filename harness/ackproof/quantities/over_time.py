@@ -87,10 +87,16 @@ def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Answer:
         return _together(
             [_of_observed(evidence, bound, observed, name, ()) for name, observed in found.items()], ""
         )
-    places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
-    if not places:
-        raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
-    return _together([_of_one(evidence, ask, bound, place) for place in places], " partitions")
+    each = [_of_one(evidence, ask, bound, place) for place in places_of(evidence, ask)]
+    return _together(each, " partitions")
+
+
+def places_of(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
+    """Return the partitions that the question is about, of those that were planned or sampled. Raises `Unknown` if
+    there are none."""
+    if found := [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]:
+        return found
+    raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
 
 
 def _wrong(text: str) -> Answer:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.over_time import HOLE_NS, Observations
+from ackproof.quantities.over_time import HOLE_NS, Observations, places_of
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Unknown, Value, Witness
 from ackproof.rundir.bounds import Unit, Window
 from ackproof.rundir.metadata import (
@@ -40,21 +40,13 @@ def _withheld(sample: Sample) -> float | None:
     return max(0, sample.high_watermark - sample.last_stable) if told else None
 
 
-def _places(evidence: Evidence, ask: Ask) -> list[TopicPartition]:
-    """Return the partitions that the question is about, of those that were planned or sampled. Raises `Unknown` if
-    there are none."""
-    if found := [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]:
-        return found
-    raise Unknown(f"nobody looked at {ask.place or 'any partition'}")
-
-
 def _uncommitted(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
     """Return, for each partition of the question, by how many offsets the log end of the question's node is above the
     high watermark. Samples that lack one of the two are left out. Raises `Unknown` without such a partition."""
     state = State(partial(_lag, ask.node or 0))
     return {
         str(replace(ask, place=place)): Observations.read(evidence, state, place)
-        for place in _places(evidence, ask)
+        for place in places_of(evidence, ask)
     }
 
 
@@ -249,7 +241,7 @@ def _racks(evidence: Evidence, ask: Ask) -> Mapping[str, Observations]:
     """Return, for each partition, the number of racks of its replicas at each sample. Samples at which the rack of a
     replica is unknown are left out. Raises `Unknown` if the question is about no known partition."""
     found = {}
-    for place in _places(evidence, ask):
+    for place in places_of(evidence, ask):
         samples = evidence.samples_of[place]
         within = [(one.t_ns, [evidence.racks.get(node, "") for node in one.replicas]) for one in samples]
         known = [(t_ns, len(set(racks))) for t_ns, racks in within if racks and all(racks)]

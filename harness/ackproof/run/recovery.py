@@ -26,6 +26,7 @@ from ackproof.cluster.protocol import Cluster, NodeState
 from ackproof.cluster.queries import PartitionState
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.timing import recovery_bounds
+from ackproof.faults.planned.reassignments import THROTTLE_RATES, THROTTLED
 from ackproof.network.wire import Connection, WireError
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
@@ -34,8 +35,6 @@ from ackproof.rundir.partition import TopicPartition
 
 _LOOK_EVERY_S: Final = 0.2
 _MARGIN_S: Final = 2.0
-_THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _FAILED: Final = r"Partition {place} marked as failed|Error while processing data for partition {place} "
 _LINE: Final = 400
 _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -315,12 +314,12 @@ class RecoveryWatch:
         links = self._cluster.running_links()
         if (link := next(iter(links.values()), None)) is None:
             raise WireError("no broker runs")
-        named = admin.describe_config(link, admin.Owner(admin.ResourceType.TOPIC, found.topic), _THROTTLED)
+        named = admin.describe_config(link, admin.Owner(admin.ResourceType.TOPIC, found.topic), THROTTLED)
         if not any(setting.value for setting in named.values()):
             return False
         for node in set(found.replicas) & links.keys():
             owner = admin.Owner(admin.ResourceType.BROKER, str(node))
-            rates = admin.describe_config(links[node], owner, _RATES)
+            rates = admin.describe_config(links[node], owner, THROTTLE_RATES)
             if any(setting.value and int(setting.value) < 1 << 62 for setting in rates.values()):
                 return True
         return False

@@ -94,11 +94,14 @@ def answers(scope: Scope, *, max_states: int = USUAL_STATES) -> Answers:
 def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
     """Return the cached answers of a search with the limit `max_states`, or with a lower limit that was enough to
     decide every class. None if the cache has none."""
-    for bound in (None, max_states):
-        key = _key(scope, bound)
+    return _recall([_key(scope, bound) for bound in (None, max_states)], max_states)
+
+
+def _recall(keys: Sequence[str], bound: int) -> Answers | None:
+    for key in keys:
         if key not in _known and (read := _read(_cache_path(key))) is not None:
             _known[key] = read
-        if key in _known and _known[key].bound <= max_states:
+        if key in _known and _known[key].bound <= bound:
             return _known[key]
     return None
 
@@ -119,12 +122,8 @@ def _store(key: str, found: Answers) -> Answers:
 def cached(question: str, bound: int, work: Callable[[], Answers]) -> Answers:
     """Return the answers to a question from the cache, or else from `work`, a search of at most `bound`
     states, and cache them. Answers of a search that its bound did not cut short hold for every higher bound."""
-    for limit in (None, bound):
-        key = _key_of(question, limit)
-        if key not in _known and (read := _read(_cache_path(key))) is not None:
-            _known[key] = read
-        if key in _known and _known[key].bound <= bound:
-            return _known[key]
+    if (known := _recall([_key_of(question, limit) for limit in (None, bound)], bound)) is not None:
+        return known
     found = work()
     return _store(_key_of(question, None if found.exhausted else bound), found)
 

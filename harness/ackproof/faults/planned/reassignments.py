@@ -33,8 +33,8 @@ MOVED_WITHIN_S: Final = 90.0
 READY_WITHIN_S: Final = 60.0
 """Seconds for a broker to become ready. If another fault killed it, it may wait for the end of its old session."""
 _NO_REASSIGNMENT_IN_PROGRESS: Final = 85
-_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-_THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+THROTTLE_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 class Move(PartitionOperation):
@@ -165,8 +165,8 @@ class MoveInjection(PartitionOperationInjection[MoveT]):
         Of the listed replicas Kafka throttles only those that are not in sync.
         """
         return {
-            Owner(ResourceType.BROKER, ""): dict.fromkeys(_RATES, rate),
-            Owner(ResourceType.TOPIC, self.place.topic): dict.fromkeys(_THROTTLED, replicas),
+            Owner(ResourceType.BROKER, ""): dict.fromkeys(THROTTLE_RATES, rate),
+            Owner(ResourceType.TOPIC, self.place.topic): dict.fromkeys(THROTTLED, replicas),
         }
 
     def _lift_throttle(self) -> str:
