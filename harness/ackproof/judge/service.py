@@ -82,12 +82,6 @@ class ServiceCounts:
     uncommitted: bool
 
 
-def read_service(run: CaseDir) -> ServiceFile | None:
-    """Return the content of `observed/service.json`; None without that file, as in a run without a service. Raises
-    `BadInput` for a broken file."""
-    return ServiceFile.load(run.service) if run.service.exists() else None
-
-
 def count_copies(run: CaseDir, file: ServiceFile, places: Sequence[TopicPartition]) -> ServiceCounts:
     """Compare the final read of the input partitions (`places`, at least one) with the output, and return what became
     of each input record. Input records without an identity, or that are not intact, are left out. Raises OSError or

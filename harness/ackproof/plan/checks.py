@@ -31,7 +31,7 @@ from ackproof.plan.check_clients import ask_library, check_clients, check_groups
 from ackproof.plan.check_faults import check_fault, check_observed, check_on_model
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.doubts import check_meetings, look_for_doubts
-from ackproof.plan.soaking import check_soak
+from ackproof.plan.soaking import objections_to_soak
 from ackproof.rundir.payload import smallest_size
 
 _ORDER: Final[Path] = ("cluster", "start_order")
@@ -70,7 +70,8 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
                 found.complain(("evidence", "isr_size"), why)
     check_observed(spec, found)
     check_on_model(spec, found)
-    check_soak(spec, found)
+    for text in objections_to_soak(spec) if spec.soak is not None else ():
+        found.report(("soak",), text, key=True)
     if not found.problems:
         look_for_doubts(spec, found)
 

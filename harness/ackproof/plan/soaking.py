@@ -92,13 +92,6 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
     return replace(root, entries=root.entries | {"faults": replace(faults, items=repeated)})
 
 
-def check_soak(spec: ExperimentSpec, found: Problems) -> None:
-    """Report to `found` why the load of a soak cannot be audited window by window. Does nothing for other
-    experiments."""
-    for text in _refused(spec) if spec.soak is not None else ():
-        found.report(("soak",), text, key=True)
-
-
 def _no_ground(ground: BackendRow) -> Iterator[str]:
     if ground.simulated:
         yield "a soak shows what time does to processes and disks, and the model has neither: take another backend"
@@ -109,7 +102,8 @@ def _no_ground(ground: BackendRow) -> Iterator[str]:
         )
 
 
-def _refused(spec: ExperimentSpec) -> Iterator[str]:
+def objections_to_soak(spec: ExperimentSpec) -> Iterator[str]:
+    """Yield the reasons why the load of a soak cannot be audited window by window."""
     yield from _no_ground(spec.ground)
     if spec.workload.producers.rate is None:
         yield "a soak needs a rate (workload.producers.rate): at full speed the ledgers are written when the load ends"

@@ -88,8 +88,10 @@ class MemberProcess:
             records = [message for message in messages if message.error() is None]
             try:
                 self.group.take_errors(messages)
-            except InstanceTaken:
-                self._join_again()
+            except InstanceTaken:  # fatal: the library's consumer cannot go on
+                self.group.client.close()
+                self.stop.wait(_AGAIN_S)
+                self.group = self._join()
             if records:
                 self._take(records)
             elif self.settings.commit == "after":
@@ -109,13 +111,6 @@ class MemberProcess:
 
     def _join(self) -> Membership:
         return Membership(self.settings, self.stop, self.lines, self._on_revoking)
-
-    def _join_again(self) -> None:
-        """Close the consumer and join the group with a new one, after `_AGAIN_S`. After a fatal error the library's
-        consumer cannot go on."""
-        self.group.client.close()
-        self.stop.wait(_AGAIN_S)
-        self.group = self._join()
 
     # -- records ----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from ackproof.judge.service import (
     ServiceEvents,
     count_copies,
     read_events,
-    read_service,
     regressed,
     unwritten,
 )
@@ -58,7 +57,8 @@ def check_service(facts: Facts) -> Iterator[Opinion]:
 
     Nothing is yielded without a service. Raises `BadInput` for a damaged `service.json`.
     """
-    spec, file = facts.case.experiment.workload.service, read_service(facts.run)
+    spec, path = facts.case.experiment.workload.service, facts.run.service
+    file = ServiceFile.load(path) if path.exists() else None
     if spec is None:
         return
     if file is None:
