@@ -103,7 +103,6 @@ def _build_toxiproxy(folder: Path, progress: ProgressSink) -> None:
 
 EXPORTER_VERSION: Final = "0.20.0"
 """Version of the JMX exporter. 1.0.1, the only later one in Maven Central, takes three times the processor time."""
-EXPORTER: Final = f"jmx_prometheus_javaagent-{EXPORTER_VERSION}.jar"
 EXPORTER_SHA256: Final = "8b67ed40485d475648c36d11d21464b484406f85faf912b3363f71a6a7861320"
 _ATTRIBUTES: Final = (
     "Count", "Min", "Max", "Mean", "StdDev",

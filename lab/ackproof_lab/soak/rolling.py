@@ -33,7 +33,6 @@ from ackproof.ledgers.rows import (
     Bools,
     Ints,
     Rows,
-    Schema,
     concat_rows,
     distinct_values,
     empty_rows,
@@ -53,8 +52,6 @@ from ackproof_lab.soak.context import (
     next_reads,
     surfaced,
 )
-
-_SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 
 @dataclass(frozen=True)

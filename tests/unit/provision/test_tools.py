@@ -20,6 +20,8 @@ from ackproof.rundir.metrics import METRICS
 
 from .conftest import Machine
 
+EXPORTER = f"jmx_prometheus_javaagent-{tools.EXPORTER_VERSION}.jar"
+
 
 @pytest.fixture
 def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -89,25 +91,25 @@ def test_without_root_packets_are_refused(empty_path: Path, monkeypatch: pytest.
 def agent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     for jar in machine.repository.iterdir():
         jar.unlink()
-    (machine.repository / tools.EXPORTER).write_bytes(b"agent")
+    (machine.repository / EXPORTER).write_bytes(b"agent")
     monkeypatch.setattr(tools, "EXPORTER_SHA256", hashlib.sha256(b"agent").hexdigest())
     return machine
 
 
 def test_the_exporter_is_fetched_once_then_offline(agent: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     jar = tools.exporter_jar(agent.listen)
-    assert (jar.name, jar.read_bytes()) == (tools.EXPORTER, b"agent")
-    assert [path.name for path in jar.parent.iterdir()] == [tools.EXPORTER]
+    assert (jar.name, jar.read_bytes()) == (EXPORTER, b"agent")
+    assert [path.name for path in jar.parent.iterdir()] == [EXPORTER]
     monkeypatch.setenv("PATH", "/nowhere")
     assert tools.exporter_jar() == jar
     assert agent.maven_calls() == 1
 
 
 def test_another_exporter_is_not_used(agent: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    (agent.repository / tools.EXPORTER).write_bytes(b"another")
+    (agent.repository / EXPORTER).write_bytes(b"another")
     with pytest.raises(ProvisionFailed, match="wrong SHA-256"):
         tools.exporter_jar()
-    (agent.repository / tools.EXPORTER).write_bytes(b"agent")
+    (agent.repository / EXPORTER).write_bytes(b"agent")
     jar = tools.exporter_jar()
     tools._verify_jar.cache_clear()
     jar.chmod(0o644)
