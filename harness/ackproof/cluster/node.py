@@ -195,19 +195,6 @@ class ProcessNode:
             self._end_reported.set()
 
 
-def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """Send SIGTERM to all nodes. Return the ids of those that still run after `timeout_s` seconds; [] if none does."""
-    for node in nodes:
-        node.terminate()
-    try:
-        wait_until(
-            lambda: not any(node.alive for node in nodes), what="nodes to shut down", timeout_s=timeout_s
-        )
-    except WaitTimeout:
-        return [node.id for node in nodes if node.alive]
-    return []
-
-
 def status_text(status: int) -> str:
     """Return an exit status in words, such as `exit status 1`. A negative status gives the signal's name, such as
     `SIGKILL`, or `signal 40` if Python has no name for it."""

@@ -23,7 +23,7 @@ from ackproof.cluster.disks.node_disk import NodeDisk, disks_of, make_all
 from ackproof.cluster.install import Installation, environment_of, install, with_features
 from ackproof.cluster.metadata import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
-from ackproof.cluster.node import NodeFiles, NodeProcess, ProcessNode, Watcher, stop_together
+from ackproof.cluster.node import NodeFiles, NodeProcess, ProcessNode, Watcher
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import Cluster, NodeEvent, NodeState, OnNodeEvent
 from ackproof.cluster.queries import PartitionState
@@ -43,7 +43,6 @@ from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
 """Time-out in seconds of a cluster's start. Even without a class-data archive a loaded machine takes a tenth of it."""
-GRACEFUL_WITHIN_S: Final = 10.0
 FREE_WITHIN_S: Final = 60.0  # longer than any ZooKeeper session lives after its process
 
 
@@ -203,18 +202,10 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
         )
         self._without_archive = [i for i, node in self._nodes.items() if not self._uses_archive(node)]
 
-    def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
-        """End every node: brokers before controllers by SIGTERM if `graceful`, else all by SIGKILL.
-
-        Return the ids of the nodes that `timeout_s` s after SIGTERM still ran and were killed; [] unless `graceful`.
-        May be called at any time and again. Raises `WaitTimeout` if a process outlives SIGKILL for 10 s. Raises
-        `DiskError`, `LinkError` or `EngineFailed` if disks, links or containers stay."""
+    def stop(self) -> None:
+        """End every node by SIGKILL. May be called at any time and again. Raises `WaitTimeout` if a process outlives
+        SIGKILL for 10 s. Raises `DiskError`, `LinkError` or `EngineFailed` if disks, links or containers stay."""
         self._ending = True
-        late: list[int] = []
-        if graceful:
-            for brokers in (True, False):
-                group = [node for node in self._nodes.values() if node.is_broker is brokers]
-                late += stop_together(group, timeout_s)
         for disk in self._disks.values():
             disk.thaw()
         for node in self._nodes.values():
@@ -228,7 +219,6 @@ class OwnCluster(Cluster, contextlib.AbstractContextManager["OwnCluster"]):
             for one in (self._quorum, *self._links.values(), self._watcher):
                 if one is not None:
                     ends.callback(one.close)
-        return late
 
     def remove_data(self) -> None:
         """Remove the data folders of all nodes, the images of their file systems, and the copies that faults made."""

@@ -184,9 +184,9 @@ class Cluster(ABC):
         """
 
     @abstractmethod
-    def stop(self) -> object:
+    def stop(self) -> None:
         """End every node at once. For an attached cluster, only close the connections. May be called at any time and
-        again; afterwards no node can be started. The returned value depends on the backend and has no meaning here."""
+        again; afterwards no node can be started."""
 
     @abstractmethod
     def remove_data(self) -> None:
