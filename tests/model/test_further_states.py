@@ -9,8 +9,9 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof_model.predict import prediction
 from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
-from ackproof_model.predict.prediction import predict_run
+from ackproof_model.predict.prediction import SearchOptions
 from model_cases import case_of
 
 
@@ -33,11 +34,13 @@ class Search:
         self.bounds: list[int] = []
 
     def predict(self, folder: Path, *seen: str) -> PredictionFile:
-        return predict_run(case_of(), CaseDir(folder), seen, explore=self._explore)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(prediction, "_explored", self._explored)
+            return prediction.predict_run(case_of(), CaseDir(folder), seen)
 
-    def _explore(self, _case: Case, _run: CaseDir, max_states: int) -> PredictionFile:
-        self.bounds.append(max_states)
-        return self.further if self.further and max_states > USUAL_STATES else self.first
+    def _explored(self, _case: Case, _: object, __: object, options: SearchOptions) -> PredictionFile:
+        self.bounds.append(options.max_states)
+        return self.further if self.further and options.max_states > USUAL_STATES else self.first
 
 
 @pytest.mark.parametrize("further", [Chance.POSSIBLE, Chance.IMPOSSIBLE, Chance.UNKNOWN])

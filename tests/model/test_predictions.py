@@ -5,10 +5,12 @@ The answers are planted; the explorer does not run, except where a test says so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ackproof.experiment.case import Case
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import Chance, PredictionFile
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict import prediction
@@ -149,16 +151,23 @@ def test_what_exploration_does_not_reach_is_said_by_the_settings(plant: Plant) -
 @pytest.mark.parametrize(("found", "bounds"), [(UNKNOWN, 2), (IMPOSSIBLE, 1), (POSSIBLE, 1)], ids=str)
 @pytest.mark.parametrize(("seen", "asks"), [((), False), (("lost",), True), (("phantom",), False)], ids=str)
 def test_what_was_seen_is_looked_at_longer(
-    plant: Plant, found: Chance, bounds: int, seen: tuple[str, ...], asks: bool
+    plant: Plant,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: Chance,
+    bounds: int,
+    seen: tuple[str, ...],
+    asks: bool,
 ) -> None:
     plant(found)
-    case, limits = case_of(KILL), list[int]()
+    limits: list[int] = []
 
-    def explore(asked: Case, _: object, max_states: int) -> PredictionFile:
-        limits.append(max_states)
-        return _explored(asked, None, (), SearchOptions(max_states))
+    def explored(asked: Case, _: object, __: object, options: SearchOptions) -> PredictionFile:
+        limits.append(options.max_states)
+        return _explored(asked, None, (), options)
 
-    prediction.predict_run(case, None, seen, explore=explore)  # type: ignore[arg-type]
+    monkeypatch.setattr(prediction, "_explored", explored)
+    prediction.predict_run(case_of(KILL), CaseDir(tmp_path), seen)
     assert len(limits) == (bounds if asks else 1)
     assert limits == sorted(set(limits))
 

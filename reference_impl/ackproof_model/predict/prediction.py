@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -80,32 +80,24 @@ def predict_run(
     *,
     max_states: int | None = None,
     reductions: Reductions = ALL,
-    explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
 ) -> PredictionFile:
     """Predict the anomalies that are possible under a case's settings and the incidents that a run of it showed.
 
     The run directory is read and not changed. `seen`: classes that the run shows; None: as its audit says.
     `max_states`: limit of a search. None: the usual one; if it leaves a class of `seen` unknown, the search is repeated
-    with a higher limit. `reductions`: those of all searches here. `explore(case, run, states)` predicts the classes
-    that replication decides, and visits at most that number of states; None: the search of this module. Raises
-    `BadInput` for a broken metadata log or a missing audit, OSError or ArrowException for another file that cannot be
-    read."""
+    with a higher limit. Raises `BadInput` for a broken metadata log or a missing audit, OSError or ArrowException for
+    another file that cannot be read."""
     if seen is None:
         counts = AuditFile.load(run.audit_json).counts
         seen = {anomaly for anomaly, count in counts.items() if count}
-
-    def search(case: Case, run: CaseDir, states: int) -> PredictionFile:
-        return _explored(case, *_evidence(run), SearchOptions(states, reductions))
-
-    explore = explore or search
-    file = explore(case, run, max_states or USUAL_STATES)
+    events, decided = _evidence(run)
+    options = SearchOptions(max_states or USUAL_STATES, reductions)
+    file = _explored(case, events, decided, options)
     shown = [one for one in file.classes if one.explored and one.anomaly in seen]
     if max_states is None and any(one.chance is Chance.UNKNOWN for one in shown):
-        file = explore(case, run, FURTHER_STATES)
+        file = _explored(case, events, decided, replace(options, max_states=FURTHER_STATES))
     if case.experiment.workload.groups:
-        events, decided = _evidence(run)
-        answer = SearchOptions(max_states or USUAL_STATES, reductions).answer
-        of_run = partial(predict_groups, case, file, answer, run=run, events=events, decided=decided)
+        of_run = partial(predict_groups, case, file, options.answer, run=run, events=events, decided=decided)
         file = of_run(max_states=max_states or GROUP_STATES)
         if max_states is None and any(
             one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.groups
