@@ -211,15 +211,10 @@ def _check_at_most(planned: PlannedBatch, at_most: int, warn: Callable[[str], No
             warn(f"--at-most {at_most}: {one.title} needs {one.needed} repeats or more")
 
 
-def plan_cases(
-    options: BatchOptions, warn: Callable[[str], None] = lambda _: None
-) -> list[tuple[Path, Case]]:
+def plan_cases(options: BatchOptions) -> list[tuple[Path, Case]]:
     """Return the cases of `plan_batch`, each with its file, in the order of the matrix. Raises `BadInput` if a file or
-    an option is wrong.
-
-    `warn` is called with warnings.
-    """
-    return list(plan_batch(options, warn).cases)
+    an option is wrong."""
+    return list(plan_batch(options, lambda _: None).cases)
 
 
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
