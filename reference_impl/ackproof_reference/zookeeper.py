@@ -53,7 +53,7 @@ class Member(NamedTuple):
     expired: bool = False
 
 
-def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tuple[Ensemble, Member]:
+def try_to_become_controller(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
     """Let broker `own` create `/controller` and raise the controller epoch in one operation
     (KafkaController.elect). Return the ensemble and the broker afterwards.
 

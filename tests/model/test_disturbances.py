@@ -131,6 +131,6 @@ def test_a_fault_of_a_leader_takes_what_it_had_not_appended(
         faults={1: FaultLife(asked, "pause", nodes)},
         fault_times={1: (asked, until)},
     )
-    found = list(_faults(cast(Any, observed), TopicPartition("orders", 0), [FIRST, SECOND], LOOKS))
+    found = list(_faults(cast(Any, observed), [FIRST, SECOND], LOOKS))
     expected = [] if since_ms is None else [(since_ms * MS, asked, until, until, "fault 1 (pause)")]
     assert [one[:5] for one in found] == expected

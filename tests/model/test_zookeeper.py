@@ -29,14 +29,14 @@ def search(rules: ZooKeeperRules, *wanted: str, brokers: int = 3, expiries: int 
 
 
 def test_whoever_comes_first_is_controller() -> None:
-    taken, winner = try_to_become_controller(THREE, Member(), 2)
+    taken, winner = try_to_become_controller(THREE, 2)
     assert (taken.controller, taken.controller_epoch, winner) == (2, 1, Member(2, 1, fired=False))
-    again, loser = try_to_become_controller(taken, Member(), 0)
+    again, loser = try_to_become_controller(taken, 0)
     assert (again, loser) == (taken, Member(2, 0, fired=False))
 
 
 def test_an_expired_session_takes_its_nodes_and_fires_watches_once() -> None:
-    taken, _ = try_to_become_controller(watch(watch(THREE, 0), 1), Member(), 2)
+    taken, _ = try_to_become_controller(watch(watch(THREE, 0), 1), 2)
     gone, told = expire(taken, 2)
     assert (gone.controller, gone.ids, gone.sessions, told) == (-1, (0, 1), (0, 1), (0, 1))
     assert gone.watches == ()
@@ -62,7 +62,7 @@ def test_the_controllers_own_write_is_taken() -> None:
 
 
 def test_each_controller_raises_the_epoch() -> None:
-    taken, member = try_to_become_controller(THREE._replace(controller_epoch=4), Member(), 1)
+    taken, member = try_to_become_controller(THREE._replace(controller_epoch=4), 1)
     assert (taken.controller, taken.controller_epoch, member.acts) == (1, 5, 5)
 
 
@@ -72,13 +72,13 @@ def test_a_watch_is_set_once() -> None:
 
 
 def test_a_controller_that_expires_is_not_told_of_itself() -> None:
-    taken, _ = try_to_become_controller(watch(watch(THREE, 0), 2), Member(), 2)
+    taken, _ = try_to_become_controller(watch(watch(THREE, 0), 2), 2)
     gone, told = expire(taken, 2)
     assert (told, gone.controller_epoch) == ((0,), 1)
 
 
 def test_a_new_session_changes_nothing_for_the_others() -> None:
-    taken, _ = try_to_become_controller(watch(THREE, 2), Member(), 2)
+    taken, _ = try_to_become_controller(watch(THREE, 2), 2)
     gone, _ = expire(taken, 0)
     assert reconnect(gone, 0) == (taken, Member())
     assert reconnect(taken, 1) == (taken, Member())

@@ -88,7 +88,7 @@ def disturbances(
         found += _elections(observed, place, of, samples, log if life.removal is None else None, learns)
     every = [one for of in reigns for one in of]
     found += _ends(observed.node_ends, every, samples)
-    found += _faults(observed, place, every, samples)
+    found += _faults(observed, every, samples)
     return found
 
 
@@ -189,7 +189,7 @@ def _ends(
 
 
 def _faults(
-    observed: Observed, place: TopicPartition, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
+    observed: Observed, reigns: Sequence[LeaderEpoch], samples: Sequence[Sample]
 ) -> Iterator[Disturbance]:
     """Yield a disturbance for each fault that may concern a leader: it hit one, names no node, or fell into a time
     without a leader. The disturbance lasts from the request of the fault to its end. `reigns`: the leader epochs of all

@@ -303,7 +303,7 @@ def _broker(
         )
     elif member.fired and connected:
         watched = watch(ensemble, own) if rules.watch_before_reading else ensemble
-        raced, after = try_to_become_controller(watched, member, own)
+        raced, after = try_to_become_controller(watched, own)
         if after.acts:
             text = f"becomes controller with epoch {after.acts}"
         else:
