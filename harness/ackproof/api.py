@@ -9,8 +9,7 @@ A result is a view of the files of a run: each access reads what is on disk now.
 Kafka's client, Arrow nor Spark; calling it does. Errors are those of `ackproof.base.errors`: `BadInput` for what the
 caller must fix, other `AckproofError`s if the harness failed. What Kafka did wrong is never raised: it is a verdict.
 
-The functions are here and not in `ackproof` itself because `run`, `plan`, `audit` and `judge` are also subpackages:
-importing a subpackage would replace a function of its name.
+The functions are not in `ackproof` itself, because importing a subpackage (`run`, `judge`) would replace its namesake.
 """
 
 from __future__ import annotations
@@ -87,8 +86,7 @@ class Run:
         return _if_there(FinalReadFile, self._files.final_read)
 
     def events(self) -> tuple[Event, ...]:
-        """Phases, faults, deaths, … in the order of writing; () without a timeline. Unreadable lines are left out.
-        `t_ns`: ns since the run's start."""
+        """Phases, faults, deaths, … in the order of writing. Unreadable lines are left out. `t_ns`: since the start."""
         return tuple(read_timeline(self._files.timeline)[0])
 
     def timeline(self) -> pandas.DataFrame:
@@ -265,13 +263,9 @@ def plan(
     """
     from ackproof.run.options import BatchOptions, plan_cases
 
+    paths = tuple(map(Path, files))
     options = BatchOptions(
-        tuple(map(Path, files)),
-        backend=backend,
-        seed=seed,
-        repeat=repeat,
-        settings=tuple(settings),
-        only=tuple(only),
+        paths, backend=backend, seed=seed, repeat=repeat, settings=tuple(settings), only=tuple(only)
     )
     return [case for _, case in plan_cases(options)]
 

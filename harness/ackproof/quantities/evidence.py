@@ -164,7 +164,7 @@ class Evidence:
     @cached_property
     def batches(self) -> pa.Table:
         """Record batches of the logs on disk (schema `replicas.BATCHES`). Raises `BadInput`, OSError or ArrowException
-        if the file cannot be read."""
+        if the file cannot be read, also if the run did not read the logs."""
         from ackproof.rundir.replicas import read_batches
 
         return read_batches(self.run.replica_batches)

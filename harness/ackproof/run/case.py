@@ -333,9 +333,8 @@ class CaseRun:
             self.service.finish(cluster, self.timeline, self.run_id)
 
     def _look_at_logs(self, cluster: Cluster) -> None:
-        """Write to the run directory, while the nodes run: committed offsets of the readers' groups, replicas' logs,
-        the metadata log and, with `workload.groups`, the groups' commits in the logs of `__consumer_offsets`. Does
-        nothing on a foreign cluster."""
+        """Write while the nodes run: committed offsets of the readers' groups, replicas' logs, the metadata log and,
+        with `workload.groups`, the groups' commits in `__consumer_offsets`. Does nothing on a foreign cluster."""
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]

@@ -183,8 +183,7 @@ class ProxyDied(EventDetail):
 
 class NodeEnded(EventDetail):
     """A node ended on request of the harness or by a fault. `status`: text, `exit status 143` or the name of the signal
-    that ended it, such as SIGKILL; None: unknown, as in simulated runs. A number is accepted too: the exit status, or
-    minus the signal's number."""
+    that ended it; None: unknown, as in simulated runs. Or a number: the exit status, minus the signal's number."""
 
     KIND = EventKind.NODE_ENDED
     pid: int | None = None
