@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.base.errors import WaitTimeout
@@ -235,10 +235,13 @@ class Stalled:
         self.end, self.stall_s, self.answers = end, stall_s, answers
         self.began = time.monotonic()
 
-    def get_watermark_offsets(self, place: ClientPartition, timeout: float) -> tuple[int, int]:
+    def offsets_for_times(self, asked: list[ClientPartition], timeout: float) -> list[ClientPartition]:
         if not self.answers:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return 0, self.end
+        return [
+            ClientPartition(one.topic, one.partition, 0 if one.offset == OFFSET_BEGINNING else self.end)
+            for one in asked
+        ]
 
     def give(self, reader: ReaderProcess) -> int:
         time.sleep(0.02)
@@ -272,6 +275,17 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
     reader._read_live()
     assert reader.positions.tolist() == [read]
     assert time.monotonic() - client.began < bound_s
+
+
+def test_a_reader_of_a_thousand_partitions_closes_in_the_time_that_it_is_given(kafka, load) -> None:
+    """A request for each partition would wait for 50 to 100 ms behind a Fetch: a minute for all of them."""
+    load = load(kafka, topics={"orders": 1000}, rate="5000/s", live=1)
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 5000, "reads")
+    load.workload.stop()
+    produced, consumed = load.produced(), load.consumed()
+    assert (load.run.consumed / "client=r0" / "_END").exists()
+    assert consumed.num_rows == produced.num_rows
 
 
 def test_what_is_on_its_way_to_the_ledger_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:

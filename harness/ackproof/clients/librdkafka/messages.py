@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.clients.parts import Column
@@ -123,6 +123,28 @@ def committed_offsets(client: Consumer, places: Sequence[TopicPartition], stop: 
             return [max(-1, offsets[place]) for place in places]
         stop.wait(_WAIT_S)
     return None
+
+
+def log_bounds(
+    client: Consumer, places: Sequence[TopicPartition], timeout_s: float
+) -> npt.NDArray[np.int64] | None:
+    """Return low and high watermark of each of `places`, as an array (2, partitions); None if a leader did not answer.
+
+    Each leader gets two requests, one after the other, for all of its partitions; `timeout_s` holds for each.
+    `get_watermark_offsets` asks for a single partition, and waits up to fetch.wait.max.ms behind a Fetch of the client.
+    """
+    bounds = []
+    for which in (OFFSET_BEGINNING, OFFSET_END):
+        try:
+            answers = client.offsets_for_times(
+                [ClientPartition(*place, which) for place in places], timeout_s
+            )
+        except KafkaException:
+            return None
+        if any(answer.error for answer in answers):
+            return None
+        bounds.append([answer.offset for answer in answers])
+    return np.array(bounds, np.int64)
 
 
 def truncation_offset(text: str) -> int | None:

@@ -33,6 +33,7 @@ from ackproof.clients.librdkafka.messages import (
     committed_offsets,
     identities,
     leader_epochs,
+    log_bounds,
     offsets,
     resume_offset,
     show_error,
@@ -55,6 +56,8 @@ left, or the broker withholds records."""
 _DRAIN_S: Final = 5.0
 """Longest time in seconds for which a reader reads on after it was asked to stop."""
 _ASK_S: Final = 0.5
+_BOUNDS_S: Final = 2.0
+"""Time-out in seconds of each of the two requests for the bounds of all logs, once the reader was asked to stop."""
 _ANSWER_S: Final = 10.0
 """The reader gives up a commit without an answer after this many seconds, and commits again."""
 _TELL_MS: Final = 200
@@ -153,7 +156,7 @@ class ReaderProcess:
         stop = self.stop
         while not stop.is_set():
             self._step()
-        bounds = self._bounds()
+        bounds = log_bounds(self.client, self.settings.places, _BOUNDS_S)
         patience_s = _QUIET_S if bounds is None else _STUCK_S
         began = quiet_since = time.monotonic()
         while time.monotonic() - began < _DRAIN_S and time.monotonic() - quiet_since < patience_s:
@@ -161,18 +164,6 @@ class ReaderProcess:
                 break
             if self._step():
                 quiet_since = time.monotonic()
-
-    def _bounds(self) -> npt.NDArray[np.int64] | None:
-        """Return low and high watermark of each partition, as an array (2, partitions); None if a leader did not
-        answer."""
-        try:
-            offsets = [
-                self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
-                for place in self.settings.places
-            ]
-        except KafkaException:
-            return None
-        return np.array(offsets, np.int64).T
 
     def _read_to_ends(self, ends: npt.NDArray[np.int64], idle_s: float) -> None:
         moved = time.monotonic()
@@ -321,13 +312,11 @@ class ReaderProcess:
 
     def _resume(self) -> None:
         """Resume all partitions whose position left the log, and write an event for each. If a leader does not answer,
-        the partitions are assigned by a later call, once every leader has answered."""
-        for number, cut in list(self.resets.items()):
-            place = self.settings.places[number]
-            try:
-                low, high = self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
-            except KafkaException:
-                return
+        a later call resumes them, once every leader has answered."""
+        bounds = log_bounds(self.client, [self.settings.places[number] for number in self.resets], _ASK_S)
+        if bounds is None:
+            return
+        for (number, cut), (low, high) in zip(self.resets.items(), bounds.T.tolist(), strict=True):
             position = int(self.positions[number])
             resumes = resume_offset(position, low, high, cut)
             self._event(
@@ -340,7 +329,7 @@ class ReaderProcess:
                 reason=self.problems[number],
             )
             self.positions[number] = resumes
-            del self.resets[number]
+        self.resets.clear()
         self._assign()
 
     def _assign(self) -> None:
