@@ -43,6 +43,7 @@ WHOLE = [
         "phase read",
         "seen to recover",
         "final read",
+        "sampler stopped",
         "logs looked at",
         "metadata log read",
     ),

@@ -152,8 +152,7 @@ class CaseRun:
 
     def go(self) -> None:
         """Run all phases after `start` (call `prepare` first). Raises `AckproofError` if that fails."""
-        cluster = self.cluster
-        if cluster is None:
+        if (cluster := self.cluster) is None:
             raise AckproofError("the case was not prepared: call prepare() first")
         if self.spec.observe.metrics:
             self.scraper = Scraper(cluster, self.run.metrics, self.timeline)
@@ -327,6 +326,8 @@ class CaseRun:
         self._save_case((*workload.clients, *order.clients))
         order = recover(cluster, self.spec, order, self.run, self.stop, self._stuck)
         found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
+        if self.sampler is not None:  # samples at rest only slow down the reading of the logs
+            self.sampler.stop()
         if self.soak is not None:
             self.soak.finish(found)
         if self.service is not None:
