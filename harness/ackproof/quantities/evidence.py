@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ackproof.quantities.metadata_log import MetadataLog
@@ -27,6 +28,7 @@ from ackproof.rundir.observed import (
     Sample,
     read_commits,
     read_samples,
+    samples_by_partition,
 )
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, read_timeline
@@ -117,6 +119,11 @@ class Evidence:
         """Samples of all partitions, taken through Kafka's protocol, in order of time; empty if the run took
         none. Unreadable lines are left out. Raises OSError if the file cannot be read."""
         return read_samples(self.run.samples)
+
+    @cached_property
+    def every_sample_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
+        """Samples of each partition that has any, in order, also those before its topic was deleted."""
+        return samples_by_partition(self.samples)
 
     @cached_property
     def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:

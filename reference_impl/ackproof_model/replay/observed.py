@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import FinalRows
 from ackproof.rundir.lifelines import FaultLife, Lifelines
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
-from ackproof.rundir.observed import Sample, read_samples
+from ackproof.rundir.observed import Sample, read_samples, samples_by_partition
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import LogBatches, Replica, ReplicasFile
 from ackproof.rundir.timeline import Event, FaultRecovered, NodeDied, NodeEnded, ScriptStep, read_timeline
@@ -259,7 +259,7 @@ def observe(run: CaseDir, case: Case) -> Observed:
         records = tuple(read_metadata(run.metadata_log))
     else:
         lacks.append(f"no step of the controllers: this run has no {run.metadata_log.name}")
-    samples = _by_place(read_samples(run.samples))
+    samples = samples_by_partition(read_samples(run.samples))
     if not samples:
         lacks.append("no high watermark: the partitions were not sampled")
     logs = ReplicasFile()
@@ -283,11 +283,8 @@ def observe(run: CaseDir, case: Case) -> Observed:
     )
 
 
-Placed = TypeVar("Placed", Sample, Replica)
-
-
-def _by_place(found: Iterable[Placed]) -> dict[TopicPartition, list[Placed]]:
-    by: dict[TopicPartition, list[Placed]] = defaultdict(list)
+def _by_place(found: Iterable[Replica]) -> dict[TopicPartition, list[Replica]]:
+    by: dict[TopicPartition, list[Replica]] = defaultdict(list)
     for one in found:
         by[TopicPartition(one.topic, one.partition)].append(one)
     return by
