@@ -17,7 +17,6 @@ them again; copies only if they are in different leader epochs.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -154,23 +153,23 @@ def _in_flight_when_given_up(facts: Facts, keys: Collection[Key]) -> frozenset[K
     were reported at most 1 s before. It gave up on a record when it reported an indeterminate outcome."""
     names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
     unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
-    wanted = pc.field("seq").isin(sorted({seq for _, seq in keys})) | unknown
-    table = ledger_rows(facts.run.produced, names, wanted)
-    times: dict[int, list[int]] = defaultdict(list)
-    for row in sorted(table.filter(unknown).to_pylist(), key=lambda row: row["done_ns"]):
-        times[row["producer"]].append(row["done_ns"])
+    wanted = pc.field("seq").isin(sorted({seq for _, seq in keys}))
+    table = ledger_rows(facts.run.produced, names, wanted | unknown)
+    given_up = table.filter(unknown)
+    who, when = (given_up[name].to_numpy() for name in ("producer", "done_ns"))
+    times = {producer: np.sort(when[who == producer]) for producer in {producer for producer, _ in keys}}
     return frozenset(
         (producer, seq)
-        for producer, seq, sent_ns, done_ns, _ in rows_of(table, *names)
+        for producer, seq, sent_ns, done_ns, _ in rows_of(table.filter(wanted), *names)
         if (producer, seq) in keys
         # an attempt that was never reported was in flight for ever
         and _has_between(times[producer], sent_ns, done_ns + _REPORTED_NS if done_ns >= 0 else np.inf)
     )
 
 
-def _has_between(times: Sequence[int], begin: int, end: float) -> bool:
-    position = bisect_left(times, begin)
-    return position < len(times) and times[position] <= end
+def _has_between(times: np.ndarray, begin: int, end: float) -> bool:
+    position = int(np.searchsorted(times, begin))
+    return position < len(times) and bool(times[position] <= end)
 
 
 def _by_a_new_leader(facts: Facts) -> int:

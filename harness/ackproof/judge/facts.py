@@ -108,7 +108,7 @@ class Facts(Evidence):
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
         """ISR (node ids) of each partition in its last sample with an ISR. Partitions without such a sample are
         missing."""
-        return {TopicPartition(one.topic, one.partition): one.isr for one in self.samples if one.isr}
+        return {place: one.isr for place, each in self.every_sample_of.items() for one in each if one.isr}
 
     @cached_property
     def pulses(self) -> list[Pulse]:

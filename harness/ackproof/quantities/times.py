@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ackproof.quantities.evidence import Evidence
@@ -96,9 +98,9 @@ def _looked_at(
         if ask.place not in (None, place):
             continue
         samples = evidence.samples_of[place]
-        before = [sample for sample in samples if sample.t_ns <= life.asked]
-        if before and life.asked - before[-1].t_ns <= HOLE_NS:
-            looked[place] = samples[len(before) - 1 :]
+        before = bisect_right(samples, life.asked, key=attrgetter("t_ns"))
+        if before and life.asked - samples[before - 1].t_ns <= HOLE_NS:
+            looked[place] = samples[before - 1 :]
         else:
             when = f" for {HOLE_NS / 1e9:.0f} s" if before else ""
             unseen.append(Value(0, math.inf, f"{place} was not looked at{when} before the fault"))

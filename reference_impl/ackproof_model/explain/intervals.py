@@ -10,8 +10,10 @@ A producer's last records can also be missing because it closed before a broker 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -163,9 +165,10 @@ def _appended_ns(
     that one. The time of that earlier sample is returned."""
     surely = before = shorter = reign.begin_ns
     ended = -1
-    for sample in samples:
-        end = sample.log_ends.get(reign.leader)
-        if end is None or not reign.begin_ns <= sample.t_ns <= until_ns:
+    time = attrgetter("t_ns")
+    first, last = bisect_left(samples, reign.begin_ns, key=time), bisect_right(samples, until_ns, key=time)
+    for sample in samples[first:last]:
+        if (end := sample.log_ends.get(reign.leader)) is None:
             continue
         if start is not None and end > start:
             break

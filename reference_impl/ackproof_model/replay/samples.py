@@ -6,9 +6,11 @@ that time.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from operator import attrgetter
 from typing import Final
 
 from ackproof.rundir.model import ForbiddenStep
@@ -158,18 +160,15 @@ def _lowest(
     ended. Samples count until the next such time, and while the node is a replica."""
     left = next(
         (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.replicas),
-        None,
+        math.inf,
     )
     # A broker is asked again once it has answered: an answer is newer than the one before it was taken. The first
     # one after a pause may be as old as the pause.
-    answers = [sample for sample in of_epoch if node in sample.log_ends]
-    seen = [
-        sample
-        for previous, sample in pairwise(answers)
-        if previous.t_ns >= joined.t_ns + MARGIN_NS
-        and (left is None or sample.t_ns < left)
-        and not _between(touched.get(node, ()), joined.t_ns - MARGIN_NS, sample.t_ns)
-    ]
+    later = of_epoch[bisect_left(of_epoch, joined.t_ns + MARGIN_NS, key=attrgetter("t_ns")) :]
+    answers = (sample for sample in later if node in sample.log_ends)
+    next(answers, None)
+    until = min([left, *(t_ns for t_ns in touched.get(node, ()) if t_ns >= joined.t_ns - MARGIN_NS)])
+    seen = takewhile(lambda sample: sample.t_ns < until, answers)
     return min(seen, key=lambda sample: sample.log_ends[node], default=None)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -87,9 +87,9 @@ def _replicas_behind(samples: Sequence[Sample]) -> Iterator[_Behind]:
     after the first sample."""
     for before, after in pairwise(samples):
         leader = before.leader
-        if leader < 0 or (leader, before.leader_epoch) != (after.leader, after.leader_epoch):
-            continue
         led = before.log_ends.get(leader, -1)
+        if led <= 0 or leader != after.leader or before.leader_epoch != after.leader_epoch:
+            continue
         for node, log_end in after.log_ends.items():
             if node != leader and node in before.log_ends and 0 <= log_end < led:
                 yield _Behind(node, log_end, before.t_ns, after.t_ns)
@@ -191,12 +191,15 @@ def _left_replicas(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     for place, samples in facts.samples_of.items():
         if place.topic in facts.removed or facts.may_compact(place.topic):
             continue
+        kept = {*facts.in_sync.get(place, ()), *facts.disk_nodes}
+        if kept.issuperset(chain.from_iterable({sample.isr for sample in samples})):
+            continue
         marks: dict[int, int] = {}
         for sample in samples:
             marks = {node: mark for node, mark in marks.items() if node in sample.replicas}
             if sample.high_watermark >= 0:
                 marks |= dict.fromkeys(sample.isr, sample.high_watermark)
-        left = marks.keys() - facts.in_sync.get(place, ()) - facts.disk_nodes
+        left = marks.keys() - kept
         if left:
             found[place] = {node: min([marks[node], *cuts[place]]) for node in left}
     return found

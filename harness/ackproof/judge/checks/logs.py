@@ -66,9 +66,10 @@ class _Logs(NamedTuple):
         return self.read.place
 
     def rows(self, node: int, start: int, end: int) -> list[_Batch]:
-        log = self.batches.of_replica(self.place, node)
-        log = log.filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
-        return [_Batch(*row) for row in rows_of(log, *_Batch._fields)]
+        batches = (
+            _Batch(*row) for row in rows_of(self.batches.of_replica(self.place, node), *_Batch._fields)
+        )
+        return [batch for batch in batches if batch.last_offset >= start and batch.first_offset < end]
 
     def since(self, *nodes: int) -> str:
         """Return, as the end of a sentence, the faults that removed or damaged part of the logs of these

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
@@ -83,10 +84,10 @@ def _kept_leaderships(facts: Facts) -> Iterator[str]:
     for place, samples in sorted(facts.samples_of.items()) if ends else ():
         if not samples or place.topic in facts.removed:
             continue
-        times = [sample.t_ns for sample in samples]
+        last_ns = samples[-1].t_ns
         for event in ends:
-            position = bisect_right(times, event.t_ns)
-            again = [t_ns for t_ns, nodes in back if event.node in nodes and event.t_ns < t_ns < times[-1]]
+            position = bisect_right(samples, event.t_ns, key=attrgetter("t_ns"))
+            again = [t_ns for t_ns, nodes in back if event.node in nodes and event.t_ns < t_ns < last_ns]
             before = samples[position - 1] if position else None
             if before is None or before.leader != event.node or not again:
                 continue

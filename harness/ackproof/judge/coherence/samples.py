@@ -11,8 +11,9 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise, zip_longest
+from itertools import groupby, islice, pairwise, zip_longest
 from math import inf
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from ackproof.clients.contract import EXIT_CLEAN
@@ -29,6 +30,7 @@ _HOLE_NS: Final = 3_000_000_000
 milliseconds.
 """
 _LOOKS: Final = 10
+_state = attrgetter("leader", "leader_epoch", "isr")
 _ANSWERS_WITHIN_NS: Final = 11_000_000_000
 """Longest time that a round of samples takes, from the request for log ends to the high watermarks, if a broker is
 paused meanwhile."""
@@ -179,7 +181,10 @@ def _above_all_logs(
     The sampler asks for the log ends first. Each record that was sent meanwhile counts twice: a retry may append it
     again, and a marker may follow it.
     """
-    end = max([log_end, *(most for sample in samples for most in sample.log_ends.values())])
+    sampled = {
+        id(sample.log_ends): sample.log_ends for sample in samples
+    }.values()  # equal ones are often shared
+    end = max([log_end, *(most for log_ends in sampled for most in log_ends.values())])
     for sample in samples:
         mark = sample.high_watermark
         if mark > end and mark > end + 2 * _sent_meanwhile(facts, sample.t_ns):
@@ -245,7 +250,7 @@ def check_leader_epochs(facts: Facts) -> Iterator[Opinion]:
     for place, samples in sorted(facts.samples_of.items()):
         wrong = (
             _undecided(facts, sample, epochs.get((place, sample.leader_epoch), ()))
-            for sample in samples
+            for sample in map(samples.__getitem__, _find_changes(samples))
             if sample.leader >= 0
         )
         yield from (differs(f"{place}: {text}") for text in islice(filter(None, wrong), 1))
@@ -294,7 +299,7 @@ def check_changes(facts: Facts) -> Iterator[Opinion]:
     ended = facts.events and facts.events[-1].kind is EventKind.END
     if BACKENDS[facts.backend].simulated or not ended or not facts.samples:
         return
-    sampled, written = _sampled_changes(facts.samples), _written_changes(facts)
+    sampled, written = _sampled_changes(facts), _written_changes(facts)
     for place, kind in sorted({*written, *sampled}):
         yield from map(contradicts, _first_difference(place, sampled[place, kind], written[place, kind]))
 
@@ -319,14 +324,16 @@ def _first_difference(
         return
 
 
-def _sampled_changes(samples: Sequence[Sample]) -> _Changes:
-    by_place: dict[TopicPartition, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        by_place[TopicPartition(sample.topic, sample.partition)].append(sample)
+def _find_changes(samples: Sequence[Sample]) -> Iterator[int]:
+    """Yield the index of each sample whose leader, leader epoch or ISR differ from those of the one before."""
+    return (next(group) for _, group in groupby(range(len(samples)), lambda number: _state(samples[number])))
+
+
+def _sampled_changes(facts: Facts) -> _Changes:
     found: _Changes = defaultdict(list)
-    for place, mine in by_place.items():
-        untils: Sequence[float] = [*(later.t_ns for later in mine[1:]), inf]
-        for sample, until in zip(mine, untils, strict=True):
+    for place, mine in facts.every_sample_of.items():
+        for number in _find_changes(mine):
+            sample, until = mine[number], mine[number + 1].t_ns if number + 1 < len(mine) else inf
             for kind, words in (
                 (EventKind.LEADER, f"leader {sample.leader} in epoch {sample.leader_epoch}"),
                 (EventKind.ISR, f"ISR {sorted(sample.isr)}"),
