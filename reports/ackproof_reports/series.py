@@ -4,7 +4,7 @@ sparklines."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from ackproof.rundir import storage
-from ackproof.rundir.observed import Sample, read_samples
+from ackproof.rundir.arrow import rows_of
+from ackproof.rundir.observed import Sample, read_samples, samples_by_partition
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 from ackproof_reports.course import Course
@@ -119,21 +120,22 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
             "observed/partitions.jsonl: missing, so leader, ISR and unreplicated tail cannot be shown"
         )
         return strips
-    for sample in read_samples(path):
-        strip = strips.setdefault(TopicPartition(sample.topic, sample.partition), Strip())
-        strip.replicas = max(strip.replicas, len(sample.replicas), len(sample.isr))
-        _extend(strip, sample)
-        end = sample.log_ends.get(sample.leader, -1)
-        if end >= 0 and sample.high_watermark >= 0:
-            tail, point = strip.tail, (sample.t_ns, max(0, end - sample.high_watermark))
-            if tail and point[0] - tail[-1][0] > SILENCE_NS:
-                tail.append((tail[-1][0] + SILENCE_NS, HOLE))
-            if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
-                tail[-1] = point  # only the ends of a level stretch: they draw the same line
-            else:
-                tail.append(point)
-    for strip in strips.values():
-        strip.tail = thinned(strip.tail)
+    for place, samples in samples_by_partition(read_samples(path)).items():
+        sets = {nodes for sample in samples for nodes in (sample.replicas, sample.isr)}
+        strip = strips[place] = Strip(max(map(len, sets)))
+        tail = strip.tail
+        for sample in samples:
+            _extend(strip, sample)
+            end = sample.log_ends.get(sample.leader, -1)
+            if end >= 0 and sample.high_watermark >= 0:
+                point = (sample.t_ns, max(0, end - sample.high_watermark))
+                if tail and point[0] - tail[-1][0] > SILENCE_NS:
+                    tail.append((tail[-1][0] + SILENCE_NS, HOLE))
+                if len(tail) > 1 and tail[-1][1] == tail[-2][1] == point[1]:
+                    tail[-1] = point  # only the ends of a level stretch: they draw the same line
+                else:
+                    tail.append(point)
+        strip.tail = thinned(tail)
     return strips
 
 
@@ -233,7 +235,7 @@ def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
     span = max(starts) // SERIES_BIN_NS - first + 1
     factor = max(1, math.ceil(span / max_bins))
     series = Series(first * SERIES_BIN_NS, factor * SERIES_BIN_NS, Track.empty(math.ceil(span / factor)))
-    _fill(series, table, starts)
+    _fill(series, table)
     tracks = list(series.places.values())
     for name in _COUNTS:
         counts = zip(*(getattr(track, name) for track in tracks), strict=True)
@@ -246,26 +248,25 @@ def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
     return series
 
 
-def _fill(series: Series, table: pa.Table, starts: Sequence[int]) -> None:
-    columns: dict[str, list[float]] = {name: table.column(name).to_pylist() for name in SERIES.names[3:]}
-    topics: list[str] = table.column("topic").to_pylist()
-    partitions: list[int] = table.column("partition").to_pylist()
+def _fill(series: Series, table: pa.Table) -> None:
     middles: dict[tuple[TopicPartition, int], list[tuple[float, float]]] = {}
-    for row, start in enumerate(starts):
-        place = TopicPartition(topics[row], partitions[row])
+    for topic, partition, start, *counts, p50, p99, _, gap_ms in rows_of(table, *SERIES.names):
+        acked, failed, indeterminate, read = counts
+        place = TopicPartition(topic, partition)
         track = series.places.get(place)
         if track is None:
             track = series.places[place] = Track.empty(series.bins)
-            if columns["longest_gap_ms"][row] >= 0:
-                series.gaps_ms[place] = columns["longest_gap_ms"][row]
+            if gap_ms >= 0:
+                series.gaps_ms[place] = gap_ms
         at = (start - series.start_ns) // series.width_ns
-        for name in _COUNTS:
-            getattr(track, name)[at] += int(columns[name][row])
-        p99 = columns["p99_ms"][row]
+        track.acked[at] += acked
+        track.failed[at] += failed
+        track.indeterminate[at] += indeterminate
+        track.read[at] += read
         if not math.isnan(p99):
             known = track.p99[at]
             track.p99[at] = p99 if known is None else max(known, p99)
-            middles.setdefault((place, at), []).append((columns["p50_ms"][row], columns["acked"][row]))
+            middles.setdefault((place, at), []).append((p50, acked))
     for (place, at), pairs in middles.items():
         series.places[place].p50[at] = weighted_median(pairs)
 
