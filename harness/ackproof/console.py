@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console as Rich
 from rich.console import Group, RenderableType
-from rich.live import Live as LiveDisplay
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -190,6 +188,9 @@ class BatchView:
     text shown for it."""
 
     def __init__(self, console: Console, cases: int, phases: Mapping[str, str] = PHASES) -> None:
+        from rich.live import Live as LiveDisplay  # here: most commands show no progress
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
         self._console = console
         self._phases = phases
         self._cases = cases

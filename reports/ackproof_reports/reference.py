@@ -8,7 +8,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile, SimulatedSpread, StoryStep
+from ackproof.rundir.anomaly_terms import Chance
+from ackproof.rundir.model import PredictedClass, PredictionFile, SimulatedSpread, StoryStep
 from ackproof.rundir.timeline import Event, EventKind, IsrChanged, LeaderChanged
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import CaseView

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.batch import OverRepeats, PairOutcome
-from ackproof.rundir.model import Chance
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.expectations import state_of
 from ackproof_reports.facts import CaseFacts, timing_names, timings

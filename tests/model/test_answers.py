@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.rundir.model import Chance
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof_model.predict import answers as place
 from ackproof_model.predict.answers import Answers, answers, ask_ahead, cached, remembered, smaller
 from ackproof_reference.explore.scope import Budget, Scope

@@ -10,7 +10,8 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
-from ackproof.rundir.model import Chance, PredictionFile
+from ackproof.rundir.anomaly_terms import Chance
+from ackproof.rundir.model import PredictionFile
 from ackproof_model.explore import PROTOCOLS, World, explore, kafka, rules_in_words, scope_in_words
 from ackproof_model.predict.answers import answers, smaller
 from ackproof_model.predict.prediction import predict_case

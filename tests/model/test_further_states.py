@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.case import Case
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
 from ackproof_model.predict import prediction

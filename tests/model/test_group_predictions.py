@@ -13,9 +13,10 @@ from ackproof.cli.main import main_code
 from ackproof.experiment.case import Case
 from ackproof.experiment.group import GroupSpec
 from ackproof.rundir.anomalies import GROUP_CLASSES
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.groups import COMMITS, MEMBERSHIP, CommitResult
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.model import Chance, PredictedClass, PredictedGroupClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictedGroupClass, PredictionFile
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_model.predict import groups
 from ackproof_model.predict.answers import Answer, Answers

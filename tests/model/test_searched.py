@@ -8,7 +8,8 @@ import pytest
 
 from ackproof.cli.main import main_code
 from ackproof.judge import judge_case
-from ackproof.rundir.model import Chance, PredictionFile
+from ackproof.rundir.anomaly_terms import Chance
+from ackproof.rundir.model import PredictionFile
 from ackproof.rundir.outcome import Verdict
 from ackproof_reference.explore.scope import ALL
 from judged_run import MakeRun, Predicted

@@ -16,11 +16,12 @@ from ackproof.judge.opinion import Opinion
 from ackproof.judge.oracle import add_settings
 from ackproof.judge.verdict import COHERENCE, judge
 from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import AuditFile, Client, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import PartitionChanged
-from ackproof.rundir.model import Chance, ConformanceFile, PredictedClass, PredictionFile
+from ackproof.rundir.model import ConformanceFile, PredictedClass, PredictionFile
 from ackproof.rundir.observed import Pulse, Sample
 from ackproof.rundir.outcome import Says, TxnOutcome, Verdict
 from ackproof.rundir.partition import TopicPartition

@@ -16,10 +16,11 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.groups import judge_class, opinions_on_groups
 from ackproof.quantities.metadata_log import MetadataLog
 from ackproof.rundir.anomalies import GROUP_CLASSES
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import AuditFile, FinalReadFile, GroupCounts, PartitionRead, RecordCounts
 from ackproof.rundir.groups import GroupsFile
 from ackproof.rundir.metadata import LogEnded, PartitionChanged
-from ackproof.rundir.model import Chance, ConformanceFile, PredictionFile
+from ackproof.rundir.model import ConformanceFile, PredictionFile
 from ackproof.rundir.parts import mark_end
 from ackproof.rundir.schema import GROUP_FINDINGS
 from planted_groups import PlantedGroups

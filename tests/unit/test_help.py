@@ -22,7 +22,9 @@ def _commands(
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield words, command
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        for name in command.list_commands(context := click.Context(command)):
+            inner = command.get_command(context, name)
+            assert inner is not None
             yield from _commands(inner, (*words, name))
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.batch import BatchCase
 from ackproof.rundir.documents import AuditFile, FinalReadFile, PartitionRead, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import (
-    Chance,
     ConformanceFile,
     ElectionSeen,
     PredictedClass,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ackproof.experiment.case import Case
 from ackproof.run.options import BatchOptions, plan_cases
 from ackproof.rundir.anomalies import MISSING
-from ackproof.rundir.model import Chance
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof_model.predict.answers import USUAL_STATES, Answers, answers, described
 from ackproof_model.predict.prediction import scopes_of
 from ackproof_reference.explore.scope import Scope

@@ -20,7 +20,6 @@ import click
 from ackproof import __version__
 from ackproof.base.environment import restart_in_utf8
 from ackproof.base.errors import AckproofError, BadInput
-from ackproof.base.extensions import load_commands
 from ackproof.base.wait import sigterm_as_interrupt
 from ackproof.cli.client import check_client
 from ackproof.cli.experiments import init, plan, schema, validate
@@ -112,7 +111,23 @@ def _print_error(text: str) -> None:
 
 
 class _Commands(click.Group):
-    """Click group that refuses an option given twice if that option takes one value."""
+    """Click group of the core's commands, and of those of other packages, which are loaded if a command is none of the
+    core's. It refuses an option given twice if that option takes one value."""
+
+    def _add_others(self) -> None:
+        from ackproof.base.extensions import load_commands
+
+        for command in load_commands():
+            self.add_command(command)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._add_others()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            self._add_others()
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -144,6 +159,5 @@ def main() -> None:
 for command in (
     *(init, validate, plan, schema, run, replay, audit, judge, report, explain, pairs),
     *(doctor, list_, clean, image, releases, check_client),
-    *load_commands(),
 ):
     main.add_command(command)

@@ -17,8 +17,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.group import GroupSpec
 from ackproof.experiment.promises import Ruling
 from ackproof.rundir.anomalies import GROUP_CLASSES
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.guarantees import LIBRARIES, AutoCommit, Fact
-from ackproof.rundir.model import Chance
 
 _ANY: Final = "any"
 

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 from ackproof.experiment.client import COMMAND
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.rundir.anomalies import TABLE, Anomaly
-from ackproof.rundir.anomaly_terms import RuledBy
+from ackproof.rundir.anomaly_terms import Chance, RuledBy
 from ackproof.rundir.guarantees import LIBRARIES, LIBRDKAFKA, Excuse, Holds
-from ackproof.rundir.model import Chance
 
 ID_EXPIRY: Final = "producer.id.expiration.ms"
 _ID_EXPIRY_MS: Final = 86_400_000

@@ -17,7 +17,6 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import Duration
 from ackproof.cluster import admin
-from ackproof.cluster.install import release_levels
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
@@ -226,6 +225,8 @@ class _UpgradeInjection(_RolloutInjection[Upgrade]):
         if not self.fault.finalise or len(self._done) != len(self.nodes):
             return did
         chosen = self.context.cluster.spec.features
+        from ackproof.cluster.install import release_levels  # here: a plan needs no jars
+
         levels = release_levels(self.fault.to)
         self._levels = {name: level for name, level in levels.items() if level and name not in chosen}
 

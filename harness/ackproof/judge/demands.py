@@ -12,7 +12,8 @@ from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge.oracle import oracle_for
 from ackproof.judge.retention import may_remove
 from ackproof.rundir.anomalies import MISSING
-from ackproof.rundir.model import Chance, PredictionFile
+from ackproof.rundir.anomaly_terms import Chance
+from ackproof.rundir.model import PredictionFile
 
 WITHIN_S: Final = 3.0
 """Seconds after which no further case is predicted."""

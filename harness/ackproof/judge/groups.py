@@ -35,6 +35,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import TABLE, Anomaly, count_text
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.arrow import group_rows, rows_of
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.documents import ClassJudgement, GroupCounts
@@ -49,7 +50,7 @@ from ackproof.rundir.groups import (
     OffsetsRecord,
 )
 from ackproof.rundir.ledger import parts
-from ackproof.rundir.model import Chance, PredictedGroupClass
+from ackproof.rundir.model import PredictedGroupClass
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import GROUP_FINDINGS
 

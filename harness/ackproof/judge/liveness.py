@@ -18,10 +18,10 @@ from ackproof.judge.checks.committed import broker_values
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import LATEST_MS, MOST_STOLEN, STARVED, had_room_in
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.groups import GroupEnd
-from ackproof.rundir.model import Chance
 from ackproof.rundir.observed import Unrecovered
 from ackproof.rundir.partition import TopicPartition
 

@@ -34,8 +34,6 @@ from ackproof.experiment.settings import KEPT, Scope, why_reserved
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.paths import override
 from ackproof.plan.source import MAX_BYTES, read
-from ackproof.provision.jars import identify_build
-from ackproof.provision.releases import find_newest_release
 
 _SECRETS: Final = re.compile("password|secret|jaas|license|credential")
 """Pattern of names of settings that may hold secrets. Such settings of a broker file are left out."""
@@ -87,6 +85,9 @@ def _identify(node: Node, base: FilePath) -> Node:
     Raises `AckproofError` if the newest release cannot be found or the build cannot be identified, OSError if a file of
     the build cannot be read."""
     if isinstance(node, ScalarNode) and node.value == NEWEST_RELEASE:
+        # Imported here, as below: most experiments name a release, and need neither Maven nor jars.
+        from ackproof.provision.releases import find_newest_release
+
         version = find_newest_release()
         return replace(node, value=version, text=version)
     if not isinstance(node, MapNode):
@@ -98,6 +99,8 @@ def _identify(node: Node, base: FilePath) -> Node:
     for name in ("path", "patch"):
         if name in given:
             given[name] = os.path.normpath(base.absolute() / FilePath(given[name]).expanduser())
+    from ackproof.provision.jars import identify_build
+
     jars = None
     if "image" in given:
         # Imported here: only images need the libraries of a container engine.

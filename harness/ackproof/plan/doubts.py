@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import permutations
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.units import duration_text, rate_text, rough_duration
@@ -23,12 +23,13 @@ from ackproof.experiment.setting_effects import unknown_setting
 from ackproof.experiment.triggers import COUNT_WITHIN_S, COUNTS, ChainTrigger, StateTrigger, TimeTrigger
 from ackproof.faults.command import CommandFault
 from ackproof.faults.life import FIRST_ACKS_BOUND_S
-from ackproof.faults.links.groups import Detach
 from ackproof.faults.links.spec import LinkFault
-from ackproof.faults.planned.topics import SetConfig
 from ackproof.faults.processes import Kill, Pause, Stop
 from ackproof.faults.storm import Storm
 from ackproof.plan.diagnostics import Problems
+
+if TYPE_CHECKING:
+    from ackproof.faults.planned.topics import SetConfig
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 _RUN_S: Final = 12.0
@@ -98,10 +99,11 @@ def _look_at_settings(spec: ExperimentSpec, found: Problems) -> None:
         ((*cluster, "broker_config", str(broker)), config)
         for broker, config in spec.cluster.broker_config.items()
     ]
+    changes = [cast("SetConfig", fault) for fault in spec.faults if fault.kind == "set"]
     places += [
-        (("faults", fault.number - 1, fault.kind, "config"), fault.config)
-        for fault in spec.faults
-        if isinstance(fault, SetConfig) and fault.topic is None
+        (("faults", change.number - 1, change.kind, "config"), change.config)
+        for change in changes
+        if change.topic is None
     ]
     for path, config in places:
         for name in config:
@@ -146,7 +148,7 @@ def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: 
 
 def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
     every, members = spec.cluster.controller_ids, spec.cluster.members
-    targets = fault.targets if fault.grip or isinstance(fault, Detach) else ()
+    targets = fault.targets if fault.grip or fault.kind == "detach" else ()
     for role in (role for target in targets for role in target.roles):
         hit = [node for node in members.nodes_by_rack.get(role.rack or "", ()) if node in every]
         if 2 * len(hit) >= len(every):

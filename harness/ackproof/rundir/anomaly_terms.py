@@ -9,6 +9,18 @@ from functools import partial
 from typing import Final
 
 
+class Chance(StrEnum):
+    """Answer to "can this class of anomaly happen?", in predictions, settings and rulings of the judge."""
+
+    IMPOSSIBLE = "impossible"
+    """No interleaving of steps in the explored scope leads to the anomaly, or the settings exclude it."""
+    POSSIBLE = "possible"
+    UNKNOWN = "unknown"
+
+
+GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
+
+
 class Anomaly(StrEnum):
     """Names of the anomaly classes, in the order of the counts in `audit.json`; docs/anomalies.md defines them."""
 

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Final
-
 from pydantic import Field
 
+from ackproof.rundir.anomaly_terms import GRAVEST_FIRST, Chance
 from ackproof.rundir.document import Document
 from ackproof.rundir.documents import Scalar
 
@@ -195,18 +193,6 @@ class ConformanceFile(Document):
         """Number of lost or displaced records that no observed step explains. The judge counts them against Kafka under
         any settings."""
         return sum(explained.unexplained for explained in self.classes)
-
-
-class Chance(StrEnum):
-    """Answer to "can this class of anomaly happen?", in predictions, settings and rulings of the judge."""
-
-    IMPOSSIBLE = "impossible"
-    """No interleaving of steps in the explored scope leads to the anomaly, or the settings exclude it."""
-    POSSIBLE = "possible"
-    UNKNOWN = "unknown"
-
-
-GRAVEST_FIRST: Final = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
 
 
 class StoryStep(Document):

@@ -25,8 +25,9 @@ import ackproof_reference
 from ackproof.base.environment import cache_root
 from ackproof.base.errors import BadInput
 from ackproof.rundir.anomalies import MISSING
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.document import Document
-from ackproof.rundir.model import Chance, StoryStep
+from ackproof.rundir.model import StoryStep
 from ackproof_reference.explore.model import StoryLine
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search

@@ -23,11 +23,12 @@ from ackproof.experiment.promises import Promises
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.timing import configured
 from ackproof.rundir.anomalies import GROUP_CLASSES, Anomaly
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.committed import OFFSETS_TOPIC
 from ackproof.rundir.groups import CommitResult, MembershipEvent
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord
-from ackproof.rundir.model import Chance, PredictedGroupClass, PredictionFile
+from ackproof.rundir.model import PredictedGroupClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, FaultConfirmed, fault_name
 from ackproof_model.predict.answers import Answer, Answers, cached

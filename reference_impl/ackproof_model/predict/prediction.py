@@ -19,10 +19,11 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import Promises
 from ackproof.judge.oracle import add_settings
 from ackproof.rundir.anomalies import MISSING, PREDICTED_WITH
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, read_timeline
 from ackproof_model.predict.answers import (

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.cluster import admin, queries
+from ackproof.cluster import admin, install, queries
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.queries import PartitionEnds, PartitionState, Quorum, Voter
 from ackproof.experiment.fault import Grip
@@ -207,7 +207,7 @@ def test_levels_that_do_not_rise_are_no_upgrade(
     monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={}))
     monkeypatch.setattr(admin, "raise_features", lambda link, levels: None)
     monkeypatch.setattr(rollouts, "await_all_in_sync", lambda context: "all in sync")
-    monkeypatch.setattr(rollouts, "release_levels", lambda build: {"metadata.version": 30})
+    monkeypatch.setattr(install, "release_levels", lambda build: {"metadata.version": 30})
     for node in cluster.nodes.values():
         node.log = "Kafka version: 4.3.1"
     upgrade = _upgrade(cluster)

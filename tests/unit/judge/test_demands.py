@@ -9,9 +9,10 @@ from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.facts import Facts
 from ackproof.judge.verdict import MODEL_ONLY, judge
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile, ClassJudgement, QuietSeconds, VerdictFile
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictionFile
 from ackproof.rundir.outcome import Verdict
 from judged_run import MakeRun, Predicted, attempt
 

@@ -9,9 +9,10 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.rundir.anomalies import GROUP_CLASSES, REMOVED, TABLE, Anomaly
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictionFile
 from ackproof.rundir.observed import RecoveryFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind

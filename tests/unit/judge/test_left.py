@@ -10,9 +10,10 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.observe.replica_logs import LogDir, collect_replica_logs
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.model import Chance, ClassExplained, ConformanceFile, PredictedClass, Truncation
+from ackproof.rundir.model import ClassExplained, ConformanceFile, PredictedClass, Truncation
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.partition import TopicPartition
 from broker_files import batch

@@ -9,9 +9,9 @@ from ackproof.judge import judge_case
 from ackproof.judge.checks.classes import ruling
 from ackproof.judge.demands import impossible_demands
 from ackproof.plan.cases import case_from_json
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.model import (
-    Chance,
     ClassExplained,
     ConformanceFile,
     Deletion,

@@ -17,10 +17,10 @@ import pytest
 from ackproof.judge.checks.service import check_service
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.committed import GroupOffsets
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, write_consumed
-from ackproof.rundir.model import Chance
 from ackproof.rundir.outcome import ReadPhase, Says
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.parts import ClientLibrary, mark_end

@@ -15,6 +15,7 @@ from ackproof.experiment.promises import Ruling
 from ackproof.judge import checks, coherence, judge_case, verdict
 from ackproof.judge.checks.classes import strictest
 from ackproof.judge.checks.expectations import judged
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import (
     ClassJudgement,
     FinalReadFile,
@@ -22,7 +23,7 @@ from ackproof.rundir.documents import (
     RecordCounts,
     VerdictFile,
 )
-from ackproof.rundir.model import Chance, ConformanceFile, ForbiddenStep
+from ackproof.rundir.model import ConformanceFile, ForbiddenStep
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
 from judged_run import HEALTHY, MakeRun, Replayed

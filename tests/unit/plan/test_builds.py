@@ -10,8 +10,8 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.experiment.kafka import DEFAULT, LINES, KafkaBuild
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import builds
 from ackproof.plan.cases import case_from_json, case_to_json, cases, load
+from ackproof.provision import releases
 from ackproof.provision.progress import ProvisionFailed
 from kafka_build import write_build
 
@@ -124,7 +124,7 @@ def test_the_command_line_is_relative_to_the_working_folder(
 
 
 def test_newest_is_asked_for_and_stays(load_text: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds, "find_newest_release", lambda: "4.9.1")
+    monkeypatch.setattr(releases, "find_newest_release", lambda: "4.9.1")
     text = f"name: any\ncluster: {{kafka: newest}}\nfaults: [{{upgrade: {{to: newest}}, at: 1s}}]\n{TOPICS}"
     with pytest.raises(InvalidExperiment, match=r"Kafka 4\.9\.1 is not newer than 4\.9\.1"):
         load_text(text)
@@ -136,7 +136,7 @@ def test_newest_is_asked_for_and_stays(load_text: Load, monkeypatch: pytest.Monk
     def refused() -> str:
         raise ProvisionFailed("nobody answers")
 
-    monkeypatch.setattr(builds, "find_newest_release", refused)
+    monkeypatch.setattr(releases, "find_newest_release", refused)
     with pytest.raises(InvalidExperiment, match="nobody answers"):
         load_text(text)
 

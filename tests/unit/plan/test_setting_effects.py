@@ -13,7 +13,7 @@ from ackproof.experiment.promises import Promises, rule
 from ackproof.experiment.setting_effects import NAMES as LISTED
 from ackproof.experiment.setting_effects import Effect, kafka_settings, markdown, row_of, rows, unjudged
 from ackproof.experiment.settings import TOPIC_SETTINGS, Scope, refusal
-from ackproof.rundir.model import Chance
+from ackproof.rundir.anomaly_terms import Chance
 from run_directory import read_case
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"

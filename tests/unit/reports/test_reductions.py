@@ -7,9 +7,10 @@ from types import ModuleType
 
 import pytest
 
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictionFile
 from ackproof_reports import render_batch
 
 COMMAND = "ackproof predict {} --no-reductions"

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile, StoryStep
+from ackproof.rundir.anomaly_terms import Chance
+from ackproof.rundir.model import PredictedClass, PredictionFile, StoryStep
 from ackproof_reports.reference import stories_of
 from ackproof_reports.story import MAX_STEPS, WIDTH, Tale, explored_title, sequence, story_page
 

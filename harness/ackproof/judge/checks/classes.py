@@ -23,11 +23,11 @@ from ackproof.judge.groups import combine, judge_class
 from ackproof.judge.liveness import judge_liveness
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, REMOVED, TABLE, TRACED, Anomaly, count_text
-from ackproof.rundir.anomaly_terms import Concern, Inversion, RuledBy
+from ackproof.rundir.anomaly_terms import GRAVEST_FIRST, Chance, Concern, Inversion, RuledBy
 from ackproof.rundir.arrow import rows_of
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.guarantees import Excuse
-from ackproof.rundir.model import GRAVEST_FIRST, Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictionFile
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import fault_name
 

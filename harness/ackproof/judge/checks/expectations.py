@@ -21,10 +21,10 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.quantity import Answer, Ask
 from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.anomalies import GROUP_CLASSES, LIVENESS, Anomaly
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.bounds import Bound, Unit
 from ackproof.rundir.documents import ExpectationJudged
 from ackproof.rundir.guarantees import Excuse
-from ackproof.rundir.model import Chance
 
 
 def check_expectations(facts: Facts) -> Iterator[Opinion]:

@@ -24,7 +24,7 @@ from ackproof.judge.service import (
     unwritten,
 )
 from ackproof.rundir.anomalies import MISSING, PREDICTED_WITH, Anomaly
-from ackproof.rundir.model import Chance
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.service import ServiceFile
 

@@ -19,8 +19,8 @@ from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged, s
 from ackproof.judge.shares import ShareCounts, count_shares
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.ledger import FinalRows, parts
-from ackproof.rundir.model import Chance
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.shares import SHARES, ShareGroupEnd, SharesFile
