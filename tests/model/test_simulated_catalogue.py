@@ -10,42 +10,17 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.check_faults import lacks
 from ackproof_simulator.counts import counts_of
 from ackproof_simulator.run import Simulation, setting_of
 from ackproof_simulator.sweep import linger_for, with_linger
+from simulated_run import NOT_SIMULATED, OF_REQUESTS, SIMULATED
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "experiments").glob("*.yaml"))
-POSSIBLE = [file for file in FILES if lacks(load(file).spec) is None]
-OF_REQUESTS = {
-    "deposed-coordinator",
-    "forgotten-elr",
-    "heartbeat-held",
-    "isr-cannot-shrink",
-    "last-replica-standing",
-    "leader-does-not-know",
-    "late-marker",
-    "late-produce",
-    "lost-commit-answer",
-    "lost-offset-commit-answer",
-    "lost-produce-answer",
-    "older-metadata",
-    "patched-leader",
-    "planned-leader-moves",
-    "producer-id-twice",
-    "script-acks-1-tail",
-    "sequence-gap",
-    "skipped-marker",
-    "slept-through-epoch",
-    "stale-fetch",
-}
 COUNTED = ("lost", "duplicate", "surfaced")
 
 
 def test_all_of_the_catalogue_can_be_simulated_or_is_refused_with_the_reason() -> None:
     refused = {}
-    for file in sorted(set(FILES) - set(POSSIBLE)):
+    for file in NOT_SIMULATED:
         with pytest.raises(InvalidExperiment) as said:
             load(file, backend="model")
         refused[file.stem] = str(said.value).partition("on the backend model, because ")[2]
@@ -75,7 +50,7 @@ def broken(case: Case) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("file", POSSIBLE, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", SIMULATED, ids=lambda file: file.stem)
 def test_a_simulated_case_shows_what_is_expected(file: Path) -> None:
     wrong = {case.id: said for case in cases(load(file, backend="model"), repeat=1) if (said := broken(case))}
     assert not wrong

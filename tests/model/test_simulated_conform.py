@@ -13,7 +13,6 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.check_faults import lacks
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.model import ConformanceFile
 from ackproof_model.replay.metadata import conform
@@ -27,10 +26,9 @@ from ackproof_reference.rules import Rules
 from ackproof_simulator import control
 from ackproof_simulator.control import Control
 from run_directory import read_case
-from simulated_run import simulated
+from simulated_run import SIMULATED, simulated
 
 ROOT = Path(__file__).parents[2]
-FILES = [file for file in sorted((ROOT / "experiments").glob("*.yaml")) if lacks(load(file).spec) is None]
 
 
 def replayed(case: Case, folder: Path, seed: int) -> ConformanceFile:
@@ -53,13 +51,13 @@ def disagreement(file: ConformanceFile) -> list[str]:
     return said + list(file.not_replayed)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", SIMULATED, ids=lambda file: file.stem)
 def test_the_replay_allows_each_step_and_explains_each_loss_of_a_simulated_run(
     file: Path, tmp_path: Path
 ) -> None:
     """One cell of each file is simulated; `tools/bench/simulated_conform.py` runs all cells with many seeds."""
     every = list(cases(load(file, backend="model"), repeat=1))
-    number = FILES.index(file)
+    number = SIMULATED.index(file)
     told = replayed(every[number % len(every)], tmp_path / "run", number)
     assert disagreement(told) == []
     assert told.steps["partition created"]

@@ -26,6 +26,32 @@ from ackproof_simulator.sweep import linger_for, with_linger
 from run_directory import write_run
 
 _SEQS = 1 << 40
+_CATALOGUE = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+OF_REQUESTS = {
+    "deposed-coordinator",
+    "forgotten-elr",
+    "heartbeat-held",
+    "isr-cannot-shrink",
+    "last-replica-standing",
+    "leader-does-not-know",
+    "late-marker",
+    "late-produce",
+    "lost-commit-answer",
+    "lost-offset-commit-answer",
+    "lost-produce-answer",
+    "older-metadata",
+    "patched-leader",
+    "planned-leader-moves",
+    "producer-id-twice",
+    "script-acks-1-tail",
+    "sequence-gap",
+    "skipped-marker",
+    "slept-through-epoch",
+    "stale-fetch",
+}
+"""Experiments of the catalogue that the model refuses because it has no proxy of requests, by name."""
+NOT_SIMULATED = [file for file in _CATALOGUE if file.stem in {*OF_REQUESTS, "pairs", "reader-returns"}]
+SIMULATED = [file for file in _CATALOGUE if file not in NOT_SIMULATED]
 
 
 def simulated(

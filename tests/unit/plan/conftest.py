@@ -1,11 +1,13 @@
-"""Texts of valid experiments, and a fixture that loads an experiment from its text."""
+"""Texts of valid experiments, the schema, and a fixture that loads an experiment from its text."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from ackproof.plan import Plan, load
 
@@ -76,6 +78,8 @@ seed: 7
 
 ROOT = Path(__file__).parents[3]
 EXPERIMENTS = ROOT / "experiments"
+SCHEMA = Draft202012Validator(json.loads((EXPERIMENTS / "experiment.schema.json").read_text("utf-8")))
+"""Validator of the committed schema, which equals the generated one (`test_schema.py`)."""
 
 Load = Callable[[str], Plan]
 

@@ -14,20 +14,19 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.problems import plain
 from ackproof.plan.cases import case_from_json, case_to_json, cases, load
 from ackproof.plan.matrix import Cell, Plan
-from ackproof.plan.schema import experiment_schema
 from ackproof.plan.soaking import Soak
 from ackproof.plan.source import parse
+
+from .conftest import SCHEMA
 
 GOLDEN = Path(__file__).with_name("golden")
 GROUPS = {"backend", "cluster", "topics", "workload", "observe", "evidence"}
 BEGIN = re.compile(r"^--- # (.*)\n", re.MULTILINE)
-VALIDATOR = Draft202012Validator(experiment_schema())
 
 
 def read_documents(file: Path) -> list[tuple[str, str]]:
@@ -59,7 +58,7 @@ def answer(text: str, title: str, folder: Path) -> tuple[str, str]:
     except BadInput as error:
         return "refused", str(error).replace(f"{folder}/", "") + "\n"
     if not options:
-        VALIDATOR.validate(plain(parse(text.encode(), "e.yaml")))
+        SCHEMA.validate(plain(parse(text.encode(), "e.yaml")))
     for case in cases(plan):
         assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case
     kind = "warning" if plan.warnings else "valid"

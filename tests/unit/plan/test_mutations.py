@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from ackproof.experiment.problems import plain
 from ackproof.plan import InvalidExperiment, cases, load
-from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse
 
-from .conftest import Load
-
-SCHEMA = Draft202012Validator(experiment_schema())
+from .conftest import SCHEMA, Load
 
 FIELD = re.compile(
     r"(?P<lead>[ -]*)(?P<key>name|cluster|kafka|brokers|controllers|racks|heap|topics|partitions|workload"
@@ -167,7 +163,7 @@ MUTATIONS: list[Mutation] = [
     one_character,
     other_scalar,
 ]
-PER_KIND = 3
+PER_KIND = 1
 AT_NIGHT = 40
 
 
@@ -202,10 +198,9 @@ def _check(mutant: Mutant, load_text: Load) -> None:
 
 
 def test_there_are_enough(good_files: dict[str, str]) -> None:
-    assert len(good_files) * len(MUTATIONS) * PER_KIND >= 600
+    assert len(good_files) * len(MUTATIONS) * PER_KIND >= 500
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_change(data: st.DataObject, good: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Replace up to 10 characters of a valid file by up to 8 others, at any place."""

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from ackproof.base.units import FASTEST
 from ackproof.experiment.evidence import EvidenceSpec
@@ -30,11 +29,11 @@ from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.faults.storm import MenuEntry, Storm
 from ackproof.plan import ExperimentSpec, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
-from ackproof.plan.schema import experiment_schema
 from ackproof.rundir.anomalies import GROUP_CLASSES, TABLE
 from ackproof.rundir.bounds import Bound
 
-SCHEMA = Draft202012Validator(experiment_schema())
+from .conftest import SCHEMA
+
 WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)
 CONFIG = st.dictionaries(
     st.sampled_from(["background.threads", "x.y-z", "log.flush.interval.ms"]),
@@ -223,7 +222,6 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
     )
 
 
-@settings(max_examples=80, deadline=None)
 @given(spec=experiments())
 def test_everything_comes_back(spec: ExperimentSpec, tmp_path_factory: pytest.TempPathFactory) -> None:
     data = spec.data()
