@@ -3,6 +3,7 @@ injected on which backend. In CI a session fails if it leaves anything behind on
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -34,8 +35,11 @@ _LEFT_BEHIND = pytest.StashKey[list[str]]()
 GONE_WITHIN_S = 10.0
 
 # How long an example takes says nothing where three workers share two cores.
-settings.register_profile("ackproof", deadline=None)
-settings.load_profile("ackproof")
+settings.register_profile("push", deadline=None, max_examples=25)
+settings.register_profile("night", deadline=None, max_examples=300)
+
+# Until all tests are collected: what collection makes stays, and garbage collections would only visit it.
+gc.disable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # As `timeout` ends a session: its fixtures then end what they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    settings.load_profile("night" if config.getoption("--nightly") else "push")
     if config.getoption("--costs"):
         config.pluginmanager.register(Costs())
     if hasattr(config, "workerinput"):
@@ -111,6 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _LEFT.extend(item.nodeid for item in left)
     if hasattr(config, "workerinput"):
         items[:] = in_order(items)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,7 +21,7 @@ from planted_groups import PLANTS, PlantedGroups
 
 from .group_agreement import CUT, agree, audit_groups
 
-EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", settings.default.max_examples))
 
 
 @pytest.fixture(params=[Limits(), CUT], ids=["whole", "cut"])

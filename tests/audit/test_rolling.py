@@ -226,11 +226,14 @@ def expected(soak: Soak) -> Counter[Finding]:
     return reference.audit(soak.produced, reads).findings
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(4), pytest.param(range(4, EXAMPLES), marks=pytest.mark.nightly)], ids=len
+)
 @pytest.mark.parametrize("cuts", [1, 2, 5, 9])
 @pytest.mark.parametrize("share", [0.02, 0.3])
 @pytest.mark.parametrize("lags", [0.0, 0.4], ids=["up with them", "behind"])
-def test_all_windows_find_what_one_audit_finds(cuts: int, share: float, lags: float) -> None:
-    for seed in range(EXAMPLES // 5):
+def test_all_windows_find_what_one_audit_finds(cuts: int, share: float, lags: float, seeds: range) -> None:
+    for seed in seeds:
         soak = make_soak(seed, records=60, share=share)
         with tempfile.TemporaryDirectory() as folder:
             found = windows_of(soak, 60, cuts, Path(folder), lags)

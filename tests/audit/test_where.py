@@ -183,6 +183,7 @@ def test_a_cluster_counts_planted_groups(tmp_path, master) -> None:
     assert +Counter(AuditFile.load(run.audit_json).counts) == group.expected
 
 
+@pytest.mark.nightly  # a cluster counts groups with every push, and test_stores.py in stores
 def test_a_cluster_counts_what_was_planted_in_a_store(tmp_path, master) -> None:
     (tmp_path / "events").mkdir()
     conf = CONF | EVENTS | {"spark.eventLog.dir": str(tmp_path / "events")}

@@ -38,7 +38,7 @@ from ackproof_reference.node import step
 from ackproof_reference.rules import VERSIONS, Rules, without
 from partition import following, leading, log, metadata, partition
 from protections import CASES, LARGER, MASKED, PAIRS
-from reduced import contradiction, difference, searched, small_scopes, unseen
+from reduced import at_night, contradiction, difference, searched, small_scopes, unseen
 
 WITHOUT = {**{name: scope for name, (scope, _) in (*CASES.items(), *PAIRS.items())}, **MASKED}
 """By name of a protection: a scope of two brokers in which this protection prevents a finding."""
@@ -53,11 +53,21 @@ STATES = {
     ),
     "moves in ZooKeeper mode": Scope(VERSIONS["2.1"], brokers=2, settled=True, budget=Budget(hand_overs=2)),
 }
-PUSH = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+PUSH = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 NIGHT = settings(max_examples=8_000, deadline=None, derandomize=False, database=None)
 CATALOGUE = Path(__file__).parents[2] / "experiments"
 NIGHTS = 20
 """Number of nights in which each scope of the catalogue is searched without reductions, a share each night."""
+
+
+SLOW = (
+    "matched responses",
+    "fetch fencing",
+    "unfenced last known leader",
+    "unclean shutdown leaves the ELR",
+    "clean elections only",
+)
+"""Protections whose scopes take a second or more; the others are compared with every push."""
 
 
 def off(scope: Scope, protection: str) -> Scope:
@@ -88,7 +98,7 @@ def test_each_subset_finds_the_same_in_many_scopes(scope: Scope, reductions: Red
     assert found == ""
 
 
-@pytest.mark.parametrize("name", [name for name, scope in WITHOUT.items() if scope.brokers == 2])
+@pytest.mark.parametrize("name", at_night((name for name in WITHOUT if WITHOUT[name].brokers == 2), SLOW))
 def test_without_a_protection_the_same_is_found(name: str) -> None:
     assert difference(off(WITHOUT[name], name), 400_000, IN_STORIES) == ""
 
@@ -166,13 +176,18 @@ FORGETTING = {
 }
 """Scopes that are not drawn at random: with three brokers, brokers that do not know the partition yet, or many
 states."""
-LARGE = ("a cut", "no broker epochs", "no ELR")
+LARGE = (
+    "a cut",
+    "no broker epochs",
+    "no ELR",
+    "a kill of two, with power",
+    "truncation to the high watermark",
+    "a clean stop",
+)
 """Scopes that run at night only; others with the same rules run with every push."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LARGE else name for name in FORGETTING]
-)
+@pytest.mark.parametrize("name", at_night(FORGETTING, LARGE))
 def test_forgetting_leaves_the_plain_states_of_larger_scopes_too(name: str) -> None:
     scope = replace(FORGETTING[name], reductions=IN_STORIES._replace(memory=True))
     plain, fewer = searched(replace(scope, reductions=NO_REDUCTIONS), 400_000), searched(scope, 400_000)
@@ -276,7 +291,7 @@ def test_a_late_request_may_be_what_a_finding_comes_from(monkeypatch: pytest.Mon
     assert "invalid ISR" in (difference(scope, 60_000, IN_STORIES) or "")
 
 
-@pytest.mark.parametrize("dud", DUDS)
+@pytest.mark.parametrize("dud", at_night(DUDS, ("starting", "budgets", "starts")))
 def test_a_reduction_that_takes_too_much_together_is_noticed(
     monkeypatch: pytest.MonkeyPatch, dud: str
 ) -> None:

@@ -83,16 +83,23 @@ def test_cells_with_many_values_are_widened_on_the_way() -> None:
     assert single.cells.row(single.findings["reached"].state) == (8999, 0)
 
 
+LIMITED = Scope(Rules(min_insync=2), brokers=2, records=2, budget=Budget(kills=1, cuts=1))
+
+
+@pytest.fixture(scope="module")
+def whole() -> Search:
+    search = Search(world(LIMITED))
+    search.run()
+    return search
+
+
 @pytest.mark.parametrize("limit", [{"max_states": 1_500}, {"max_bytes": 600_000}, {"max_seconds": 0.0}])
-def test_a_limit_leaves_the_rest_for_later(limit: dict[str, float], tmp_path: Path) -> None:
-    scope = Scope(Rules(min_insync=2), brokers=2, records=2, budget=Budget(kills=1, cuts=1))
-    whole = Search(world(scope))
-    whole.run()
-    part = Search(world(scope))
+def test_a_limit_leaves_the_rest_for_later(limit: dict[str, float], whole: Search, tmp_path: Path) -> None:
+    part = Search(world(LIMITED))
     part.run(**limit)  # type: ignore[arg-type]
     assert not part.exhausted
     save(part, tmp_path / "search", "this")
-    again = load(world(scope), tmp_path / "search", "this")
+    again = load(world(LIMITED), tmp_path / "search", "this")
     assert list(again.seen.items()) == list(part.seen.items())
     again.run()
     assert again.exhausted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from functools import cache
 from operator import le
 
 import pytest
@@ -75,6 +76,11 @@ def searched(model: Model) -> Search:
     return search
 
 
+@cache
+def searched_plainly(name: str) -> Search:
+    return searched(bare(MODELS[name]))
+
+
 def rows(search: Search) -> set[tuple[Hashable, ...]]:
     return {search.cells.row(state) for state in search.seen}
 
@@ -85,7 +91,7 @@ def depths(search: Search) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_which_nothing_is_known_has_the_same_states_and_findings(name: str) -> None:
-    quick, plain = searched(replace(MODELS[name], frugal=False)), searched(bare(MODELS[name]))
+    quick, plain = searched(replace(MODELS[name], frugal=False)), searched_plainly(name)
     assert rows(quick) == rows(plain)
     assert depths(quick) == depths(plain)
     assert quick.progress.depth == plain.progress.depth
@@ -95,7 +101,7 @@ def test_a_model_of_which_nothing_is_known_has_the_same_states_and_findings(name
 
 @pytest.mark.parametrize("name", SCOPES)
 def test_of_states_that_differ_in_counters_those_are_left_out_that_can_do_less(name: str) -> None:
-    frugal, plain = searched(MODELS[name]), searched(bare(MODELS[name]))
+    frugal, plain = searched(MODELS[name]), searched_plainly(name)
     assert depths(frugal) == depths(plain)
     kept, every = rows(frugal), rows(plain)
     assert kept <= every

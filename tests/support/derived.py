@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 
 Check = Callable[[], None]
 QUICK: Final = settings(
-    max_examples=200, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+    max_examples=60, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 """Settings of hypothesis: the same examples each time, neither shrunk nor stored, so that a mistake is always
 noticed."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import strategies as st
 
 from ackproof_reference.broker import Process
@@ -28,6 +29,11 @@ from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
 RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.8-zk", "2.1", "2.0", "0.11", "0.10")
 ASKED = frozenset({LOST, VANISHED})
 """Classes that predictions search for; a search for these alone ends sooner (`ending.py`)."""
+
+
+def at_night(names: Iterable[str], slow: Collection[str]) -> list[object]:
+    """Return the names as parameters of a test; those in `slow` are marked nightly."""
+    return [pytest.param(name, marks=pytest.mark.nightly) if name in slow else name for name in names]
 
 
 @st.composite

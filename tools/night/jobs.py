@@ -115,7 +115,11 @@ def plan_night(
     if slow_tests:
         share = sum(job.weight for job in jobs) // 10 + 1
         bites = sorted(str(file) for name in BITES for file in TESTS.rglob(name))
-        slow = ("-m", "nightly", *(f"--ignore-glob=*/{name}" for name in (*BITES, f"cluster/{ASKED}")))
+        slow = (
+            "-m",
+            "nightly or hypothesis",  # Hypothesis marks its tests: they have more examples at night
+            *(f"--ignore-glob=*/{name}" for name in (*BITES, f"cluster/{ASKED}")),
+        )
         jobs.append(Job(SLOW_TESTS, share, words=slow))
         jobs.append(Job(CLAIMS, share, words=("-m", "nightly", str(TESTS / "cluster" / ASKED))))
         jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))

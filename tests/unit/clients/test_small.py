@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.base.errors import BadInput
@@ -36,7 +36,6 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientReset, Note
 
 
-@settings(deadline=None)
 @given(st.floats(0.5, 100_000), st.lists(st.floats(0.0001, 0.1), min_size=1, max_size=50))
 def test_a_pace_is_smooth(rate: float, steps: list[float]) -> None:
     pace, now, sent = Pace(rate, 100.0), 100.0, 0

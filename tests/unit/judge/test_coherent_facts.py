@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.judge.coherence.rows import check_rows
@@ -272,7 +272,6 @@ def test_footers_spare_reading_and_nothing_else(make_run: MakeRun, producers: st
     (part,) = parts(facts.run.produced)
 
     @given(ROWS)
-    @settings(max_examples=100, deadline=None)
     def same(rows: list[dict[str, Any]]) -> None:
         table = pa.Table.from_pylist([{**attempt(0, 0.5), **row} for row in rows], schema=PRODUCED)
         found = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.quantities.answer import answered, measured
@@ -76,7 +76,6 @@ def alike(found: Value, plain: Bounds, name: str) -> bool:
 
 
 @pytest.mark.parametrize("family", list(MADE_OF))
-@settings(max_examples=60)
 @given(data=st.data())
 def test_every_quantity_beside_a_plain_second_implementation(family: str, data: st.DataObject) -> None:
     facts: Facts = data.draw(DRAWN[family]())

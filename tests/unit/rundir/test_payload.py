@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ackproof.rundir.payload import HEADER_SIZE, Identity, decode, encoder, run_bytes, smallest_size, wrap
@@ -20,7 +20,6 @@ places = st.lists(st.tuples(topics, st.integers(0, 2**31 - 1)), min_size=1, max_
 seqs = st.one_of(st.integers(0, 1000), st.integers(0, 2**63 - 200))
 
 
-@settings(deadline=None)
 @given(places, st.integers(0, 30), seqs, st.integers(1, 60), st.integers(0, 80), st.integers(0, 2**31 - 1))
 def test_encoder(
     where: list[tuple[str, int]], first: int, seq: int, count: int, padding: int, producer: int
@@ -77,7 +76,6 @@ def agrees(values: Sequence[bytes | None], known: Sequence[str]) -> None:
         assert seen == [decode(RUN, one) for one in values]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(value(), max_size=20), st.lists(topics, unique=True))
 @example([None], ["orders"])
 @example([b""], ["orders"])
@@ -86,13 +84,11 @@ def test_decoder_mixed(values: list[bytes | None], known: list[str]) -> None:
     agrees(values, known)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(value(), max_size=6), st.lists(topics, unique=True))
 def test_decoder_mixed_and_many_of_each_length(values: list[bytes | None], known: list[str]) -> None:
     agrees(values * 31, known)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(1, 20), st.lists(topics, unique=True))
 def test_decoder_of_values_of_one_length(data: st.DataObject, count: int, known: list[str]) -> None:
     size = 100
