@@ -38,9 +38,6 @@ GONE_WITHIN_S = 10.0
 settings.register_profile("push", deadline=None, max_examples=25)
 settings.register_profile("night", deadline=None, max_examples=300)
 
-# Until all tests are collected: what collection makes stays, and garbage collections would only visit it.
-gc.disable()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also what is too long for every push")
@@ -107,6 +104,16 @@ def _require_entry_points() -> None:
         )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without garbage collections: what is made here stays, and they would only visit it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--nightly"):
         left = [item for item in items if item.get_closest_marker("nightly")]
@@ -116,7 +123,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _LEFT.extend(item.nodeid for item in left)
     if hasattr(config, "workerinput"):
         items[:] = in_order(items)
-    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
