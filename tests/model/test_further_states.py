@@ -9,7 +9,7 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.rundir.anomaly_terms import Chance
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.model import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.model import PredictedClass, PredictionFile
 from ackproof_model.predict import prediction
 from ackproof_model.predict.answers import FURTHER_STATES, USUAL_STATES
 from ackproof_model.predict.prediction import SearchOptions
