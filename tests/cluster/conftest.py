@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ackproof import audit
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import RunTag, end_children, find_children
 from ackproof.cluster.backends.process import ProcessCluster
@@ -17,6 +18,9 @@ from ackproof.cluster.install import Installation, install
 from ackproof.cluster.protocol import NodeEvent
 from ackproof.experiment.kafka import KafkaBuild
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.testing.items import PluginSession
+
+from ..audit.local import audited
 
 NEWEST = "4.4.0"
 OLDER = "3.9.2"
@@ -66,6 +70,16 @@ class Clusters:
         left = find_children(self.run_id)
         end_children(lambda child: child.run_id == self.run_id)
         assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def audits_without_spark() -> Iterator[None]:
+    """Audit by the same passes without a JVM where a command or the plugin runs in this process. Those in processes of
+    their own use Spark (`test_runs.py`, `test_gate.py`, `test_foreign_project.py`), as `tests/audit` does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "run", audited)
+        patch.setattr(PluginSession, "with_spark", lambda session: None)
+        yield
 
 
 @pytest.fixture(scope="session")

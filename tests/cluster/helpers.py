@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import io
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from ackproof.base.wait import wait_until
+from ackproof.cli.main import main_code
 from ackproof.cluster.admin import features
 from ackproof.cluster.backends.process import ProcessCluster
 from ackproof.cluster.queries import PartitionState
@@ -22,9 +23,10 @@ def run_experiment(folder: Path, text: str) -> tuple[BatchDir, str]:
     checked."""
     file = folder / "experiment.yaml"
     file.write_text(text, encoding="utf-8")
-    words = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", folder / "runs")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return BatchDir((folder / "runs" / "latest").resolve()), done.stdout + done.stderr
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        main_code(["run", str(file), "--out", str(folder / "runs")])
+    return BatchDir((folder / "runs" / "latest").resolve()), output.getvalue()
 
 
 def produce(cluster: ProcessCluster, topic: str, count: int, *, acks: str = "all", partition: int = 0) -> int:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ackproof.rundir.batch import BatchFile
-from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict
+
+from .helpers import run_experiment
 
 pytestmark = pytest.mark.cluster
 
 SOON = "log.retention.check.interval.ms: 500, log.initial.task.delay.ms: 500, log.cleaner.backoff.ms: 500"
 BY_SIZE = f"""\
 name: transactions-that-retention-cuts
-cluster: {{brokers: 1, controllers: 1, config: {{{SOON}}}}}
+cluster: {{brokers: 1, combined: true, config: {{{SOON}}}}}
 topics:
   orders:
     replication_factor: 1
@@ -80,9 +79,5 @@ expect:
     ],
 )
 def test_what_was_removed_is_not_lost(tmp_path: Path, experiment: str) -> None:
-    file = tmp_path / "experiment.yaml"
-    file.write_text(experiment, encoding="utf-8")
-    words = (Path(sys.executable).with_name("ackproof"), "run", file, "--out", tmp_path / "runs")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    batch = BatchFile.load(BatchDir((tmp_path / "runs" / "latest").resolve()).batch_json)
-    assert {case.verdict for case in batch.cases} == {Verdict.PASS}, done.stdout + done.stderr
+    batch, output = run_experiment(tmp_path, experiment)
+    assert {case.verdict for case in BatchFile.load(batch.batch_json).cases} == {Verdict.PASS}, output

@@ -12,6 +12,8 @@ from ackproof.cluster.containers.images import image_for
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.kafka import KafkaBuild
 
+from ..cluster.conftest import audits_without_spark as audits_without_spark
+
 KAFKA = "4.4.0"
 
 

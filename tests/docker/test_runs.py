@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.cli.main import main_code
 from ackproof.cluster.containers.engine import Engine, Leftover, find_leftovers
 
 from ..support.begun import await_run
@@ -57,10 +58,14 @@ def _on_both(file: Path, tmp_path: Path, *words: str) -> dict[str, list[tuple[st
     return found
 
 
-def test_a_loss_in_containers_from_file_to_report(engine: Engine, tmp_path: Path) -> None:
-    done = _ackproof("run", MATRIX, "--backend", "docker", "--case", CASES[0], "--out", tmp_path, "--json")
-    assert done.returncode == 0, done.stderr[-2000:]
-    (case,) = json.loads(done.stdout)["cases"]
+def test_a_loss_in_containers_from_file_to_report(
+    engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", MATRIX, "--backend", "docker", "--case", CASES[0], "--out", tmp_path, "--json"]
+    code = main_code([str(word) for word in words])
+    output, errors = capsys.readouterr()
+    assert code == 0, errors[-2000:]
+    (case,) = json.loads(output)["cases"]
     assert case["verdict"] == "PASS"
     assert case["counts"]["lost"] > 0
     assert "docker" in (tmp_path / "latest" / "report.html").read_text(encoding="utf-8")
