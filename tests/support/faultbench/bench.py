@@ -228,6 +228,7 @@ class Bench:
             self._isr_is_full,
             what="full ISRs",
             timeout_s=ISR_BACK_WITHIN_S,
+            interval_s=0.1,
             state=lambda: str(self.cluster.topic_state(self._spec.topics)),
         )
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Message, Producer
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.spec import TopicSpec
 
-PERIOD_S = 0.03
+PERIOD_S = 0.1
 """Seconds between two batches; a batch costs three brokers more than its records do."""
 
 
