@@ -41,9 +41,9 @@ def _at_night(fault: str) -> object:
     [
         "kill: {target: leader(t/0)}",
         _at_night("kill: {target: followers(t/0)}"),
-        "stop: {target: leader(t/0)}",
+        _at_night("stop: {target: leader(t/0)}"),  # restart sends SIGTERM, too
         "pause: {target: leader(t/0)}",
-        "pause: {target: minority}",
+        _at_night("pause: {target: minority}"),
         "restart: {target: follower(t/0)}",
         _at_night("kill: {target: controller}"),  # lose_quorum kills controllers with every push
         _at_night("pause: {target: controller}"),
@@ -110,6 +110,7 @@ def test_fenced_by_another(bench: Bench, tmp_path: Path, client: str) -> None:
         assert outcomes[-1] != int(TxnOutcome.COMMITTED)
 
 
+@pytest.mark.nightly  # the next ones do the same to clients of librdkafka
 def test_java_clients_die_and_freeze(bench: Bench, tmp_path: Path) -> None:
     """The witnesses of these faults use only the kernel and the counters that clients of all libraries have."""
     with load_on(bench, tmp_path, of_library(LOAD, "java")) as workload:

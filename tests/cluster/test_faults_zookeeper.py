@@ -131,7 +131,7 @@ def session_of(bench: Bench, broker: int) -> int:
     "fault",
     [
         "cut: {link: leader(t/0) -> zookeeper}\nfor: 5s",
-        "black_hole: {link: follower(t/0) -> zookeeper}",
+        pytest.param("black_hole: {link: follower(t/0) -> zookeeper}", marks=pytest.mark.nightly),
         pytest.param("cut: {link: clients -> leader(t/0)}", marks=pytest.mark.nightly),
         pytest.param("isolate: {target: controller, from: controllers}\nfor: 5s", marks=pytest.mark.nightly),
         pytest.param("delay: {link: brokers -> zookeeper, latency: 100ms}", marks=pytest.mark.nightly),

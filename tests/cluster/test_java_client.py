@@ -21,6 +21,7 @@ def test_the_jar_is_that_of_its_source(tmp_path: Path) -> None:
     assert made.read_bytes() == JAR.read_bytes(), "run python tools/java_client.py"
 
 
+@pytest.mark.nightly  # the test above compares all bytes
 def test_another_source_makes_another_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = java_client.SOURCES / "ackproof"
     copy = tmp_path / "src" / "ackproof"

@@ -83,7 +83,7 @@ def test_a_batch_that_is_too_large_is_split_and_sent_again_without_retries(
     assert len(stored(kafka, run.topics)) == len(rows), "no record is there twice"
 
 
-@pytest.mark.parametrize("idempotence", [False, True])
+@pytest.mark.parametrize("idempotence", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_callback_in_the_thread_of_send_is_a_local_refusal(
     kafka: MockKafka, load: Loads, idempotence: bool
 ) -> None:

@@ -120,6 +120,7 @@ write_archives(install(KafkaBuild("4.4.0")), told, Path(sys.argv[1]))
 """
 
 
+@pytest.mark.nightly  # test_topologies.py kills a harness, and finds its nodes by the same marks
 def test_a_builder_of_archives_that_is_killed_leaves_nothing_that_is_not_found(tmp_path: Path) -> None:
     harness = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ackproof.network.addresses import Address
-from ackproof.network.mesh import Cut, Delay, Imposed, Link
+from ackproof.network.mesh import Cut, Delay, Imposed, Link, LinkError
 from ackproof.network.meshes import MeshWiring, ProxyMesh
 from ackproof.network.toxiproxy import ProxyRoute, Toxic
 
@@ -38,6 +38,8 @@ def test_a_cut_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = ProxyMesh(MeshWiring(server, {LINK: (way,)}, cast(Any, None), "t"))
     monkeypatch.setattr(mesh, "_rules", lambda link: None)
     assert mesh.imposed(LINK) == ()
+    with pytest.raises(LinkError, match="1→2 was not laid so that it can be broken"):
+        mesh.impose("fault-1", Link(1, 2), Cut())
     mesh.impose("fault-1", LINK, Cut())
     mesh.impose("fault-1002", LINK, Cut())
     assert mesh.imposed(LINK) == (
