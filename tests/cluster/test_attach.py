@@ -63,7 +63,7 @@ def run(
     folder: Path,
     attachment: Attachment,
     *,
-    factor: int = 3,
+    factor: int = 2,
     faults: object = (),
     client: str = "librdkafka",
 ) -> tuple[CaseDir, Listener]:
@@ -78,8 +78,8 @@ def run(
 
 @pytest.fixture(scope="module")
 def theirs(module_clusters: Clusters) -> ProcessCluster:
-    cluster = module_clusters.start(kafka=NEWEST)
-    cluster.create_topics({"orders": TopicSpec(partitions=1)})
+    cluster = module_clusters.start(kafka=NEWEST, brokers=2)
+    cluster.create_topics({"orders": TopicSpec(partitions=1, replication_factor=2)})
     assert produce(cluster, "orders", 7) == 7
     return cluster
 

@@ -36,12 +36,12 @@ PACKAGE = "org.apache.kafka.coordinator.group.generated"
 ACTIONS = {"forgets": "RETURN", "adds-50": "$4.setOffset($4.offset() + 50)"}
 EXPERIMENT = """\
 name: returns
-cluster: {{brokers: 1, controllers: 1}}
+cluster: {{brokers: 1, combined: true}}
 topics: {{orders: {{partitions: 1, replication_factor: 1}}}}
 workload:
-  producers: {{rate: 1000/s}}
+  producers: {{rate: 300/s}}
   consumers: {{live: 1, commit_every: 100ms, start: committed}}
-  duration: 4s
+  duration: 3s
 matrix:
   cluster.kafka: ["{release}", {builds}]
 faults:

@@ -31,7 +31,12 @@ SETTINGS = {
 }
 TOPICS: dict[str, object] = {
     "t": {
-        "config": {"min.insync.replicas": 1, "segment.bytes": 1 << 20, "unclean.leader.election.enable": True}
+        "replication_factor": 2,
+        "config": {
+            "min.insync.replicas": 1,
+            "segment.bytes": 1 << 20,
+            "unclean.leader.election.enable": True,
+        },
     },
 }
 needs_mounts = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
@@ -56,7 +61,7 @@ def _bench(folder: Path, installed: Installation, **cluster: object) -> Bench:
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    with _bench(tmp_path_factory.mktemp("bench"), installs("4.4.0"), log_dirs=2) as made:
+    with _bench(tmp_path_factory.mktemp("bench"), installs("4.4.0"), brokers=2, log_dirs=2) as made:
         yield made
 
 

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.cluster
 EXPERIMENT = """\
 name: groups
 cluster:
-  brokers: 3
-  controllers: 1
+  brokers: {brokers}
+  combined: {alone}
   config: {{group.consumer.min.session.timeout.ms: 1000, group.consumer.session.timeout.ms: 6000,
     group.consumer.min.heartbeat.interval.ms: 500, group.consumer.heartbeat.interval.ms: 500}}
-topics: {{orders: {{partitions: 4, replication_factor: 3, config: {{min.insync.replicas: 2}}}}}}
+topics: {{orders: {{partitions: 4, replication_factor: {brokers}}}}}
 workload:
   producers: {{rate: 200/s}}
   groups:
@@ -48,8 +48,10 @@ OTHERS = (
 )
 
 
-def _run(tmp_path: Path, protocol: str, *faults: str) -> CaseDir:
-    batch, said = run_experiment(tmp_path, EXPERIMENT.format(protocol=protocol, faults=", ".join(faults)))
+def _run(tmp_path: Path, protocol: str, *faults: str, brokers: int = 1) -> CaseDir:
+    alone = str(brokers == 1).lower()
+    text = EXPERIMENT.format(brokers=brokers, alone=alone, protocol=protocol, faults=", ".join(faults))
+    batch, said = run_experiment(tmp_path, text)
     run = CaseDir(batch.path / "case_1")
     assert run.timeline.exists(), said
     events = [event.what for event in read_timeline(run.timeline)[0]]
@@ -74,7 +76,7 @@ def test_members_join_and_are_bounced_and_an_operator_resets_offsets(tmp_path: P
 
 @pytest.mark.nightly  # the faults above have the same witness
 def test_every_other_fault_of_a_group(tmp_path: Path) -> None:
-    _run(tmp_path, "classic", *OTHERS)
+    _run(tmp_path, "classic", *OTHERS, brokers=3)
 
 
 @pytest.mark.nightly

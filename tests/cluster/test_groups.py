@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 EXPERIMENT = """\
 name: groups
-cluster: {{brokers: 1, controllers: 1}}
+cluster: {{brokers: 1, combined: true}}
 topics: {{orders: {{partitions: 3, replication_factor: 1}}}}
 workload:
   producers: {{rate: 300/s}}

@@ -26,8 +26,8 @@ from .lies.stage import Judged, Stage
 
 pytestmark = pytest.mark.cluster
 HEALTHY = """\
-cluster: {brokers: 2, controllers: 1}
-topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 1}}}
+cluster: {brokers: 1, combined: true}
+topics: {orders: {partitions: 2, replication_factor: 1}}
 workload:
   producers: {count: 2, acks: all, idempotence: true, rate: 400/s, delivery_timeout: 3s}
   consumers: {live: 1}

@@ -26,7 +26,7 @@ from .lies.stage import Judged, Stage
 pytestmark = pytest.mark.cluster
 
 RUN = """\
-cluster: {brokers: 1, controllers: 1}
+cluster: {brokers: 1, combined: true}
 topics: {orders: {partitions: 2, replication_factor: 1}}
 workload:
   producers: {acks: all, idempotence: true, rate: 300/s}

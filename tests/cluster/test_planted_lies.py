@@ -34,7 +34,7 @@ from .lies.stage import Judged, Stage, Watching
 pytestmark = pytest.mark.cluster
 
 DURABLE = """\
-cluster: {brokers: 2, controllers: 1}
+cluster: {brokers: 2, combined: true}
 topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 2}}}
 workload:
   producers: {acks: all, idempotence: true, rate: 400/s}
@@ -50,8 +50,11 @@ workload:
   consumers: {live: 1}
   duration: 1s
 """
-FOLLOWER_GONE = DURABLE.replace("min.insync.replicas: 2", "min.insync.replicas: 1") + (
-    "evidence: {settle_timeout: 3s}\n"
+FOLLOWER_GONE = (
+    DURABLE.replace("combined: true", "controllers: 1").replace(
+        "min.insync.replicas: 2", "min.insync.replicas: 1"
+    )
+    + "evidence: {settle_timeout: 3s}\n"
 )
 MISSES = """\
 cluster: {brokers: 2, controllers: 1}

@@ -158,7 +158,7 @@ def test_a_producer_that_swallows_errors_is_found(kafka_cluster: KafkaCluster, l
     assert run.audit_json.exists()
 
 
-@pytest.mark.kafka(topics={"orders": {}})
+@pytest.mark.kafka(brokers=2, topics={"orders": {}})
 def test_what_acks_1_loses_is_named(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
     # acks=all: the followers have it before they are paused, also where nobody had fetched yet.
     steady = ledger.producer(Producer(_settings(kafka_cluster, acks="all")))
@@ -186,7 +186,7 @@ def test_what_acks_1_loses_is_named(kafka_cluster: KafkaCluster, ledger: Ledger)
     ledger.assert_no_duplicates(by_content=True)
 
 
-@pytest.mark.kafka(brokers=1, topics={"orders": {"partitions": 2}, "none": {}})
+@pytest.mark.kafka(brokers=1, combined=True, topics={"orders": {"partitions": 2}, "none": {}})
 def test_own_consumers_and_what_is_by_content(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
     with pytest.raises(EvidenceMissing, match="nothing went through"):
         ledger.assert_durable()

@@ -33,7 +33,6 @@ pytestmark = [
     ),  # kafka-python's sockets that found no broker
 ]
 COUNT = 20
-ORDERS = {"orders": {"config": {"min.insync.replicas": 2}}}
 Send = Callable[[str], Awaitable[None]]
 
 
@@ -91,7 +90,7 @@ async def of_aiokafka(cluster: KafkaCluster, ledger: Ledger) -> tuple[AIOKafkaPr
     return producer, send
 
 
-@pytest.mark.kafka(topics=ORDERS, controllers=1)
+@pytest.mark.kafka(topics={"orders": {}}, brokers=1, combined=True)
 async def test_a_lie_of_each_library_is_found(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
     aio, send_aio = await of_aiokafka(kafka_cluster, ledger)
     senders = {

@@ -37,7 +37,7 @@ def example() -> Any:
     return names["test_every_order_is_billed"]
 
 
-@pytest.mark.kafka(topics={"orders": {}}, controllers=1)
+@pytest.mark.kafka(topics={"orders": {}}, brokers=1, combined=True)
 def test_the_example_of_the_page_finds_the_dropped_order(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
     with pytest.raises(AssertionError) as caught:
         example()(kafka_cluster, ledger)
@@ -80,7 +80,7 @@ def read_by_kafka_python(cluster: KafkaCluster, ledger: Ledger, count: int) -> N
     consumer.close()
 
 
-@pytest.mark.kafka(topics=ORDERS, controllers=1)
+@pytest.mark.kafka(topics=ORDERS, brokers=1, combined=True)
 def test_groups_of_each_library(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
     producer = ledger.producer({"bootstrap.servers": kafka_cluster.bootstrap})
     for number in range(COUNT):

@@ -242,9 +242,10 @@ def test_what_a_store_lacks_is_found_with_its_exact_number(tmp_path: Path) -> No
     store, python = str(tmp_path / "store.db"), sys.executable
     sink = json.dumps([python, "-c", ASK_STORE, store])
     command = json.dumps([python, str(tmp_path / "store.py"), "{settings}", store])
-    text = SERVICE.format(program="x", identity="key", level=0, promise="at-least-once", fault=LEADER_KILL)
+    text = SERVICE.format(program="x", identity="key", level=0, promise="at-least-once", fault="")
     text = text.replace('[x, "{settings}"]', command).replace("output: copies", f"sink: {sink}")
-    run, verdict = judged(tmp_path, text)
+    text = text.replace('replication_factor: 3, config: {min.insync.replicas: "2"}', "replication_factor: 1")
+    run, verdict = judged(tmp_path, f"cluster: {{brokers: 1, combined: true}}\n{text}")
     attempts = read_parts(run.produced, PRODUCED).to_pylist()
     planted = sum(one["offset"] % 100 == 13 for one in attempts if one["outcome"] == Outcome.ACKED)
     assert verdict.verdict is Verdict.FAIL, verdict.reasons

@@ -27,7 +27,7 @@ from .lies.stage import Judged, Stage
 pytestmark = pytest.mark.cluster
 
 IN_TRANSACTIONS = """\
-cluster: {brokers: 2, controllers: 1}
+cluster: {brokers: 2, combined: true}
 topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 2}}}
 workload:
   producers: {idempotence: true, rate: 1000/s, transaction_size: 20, abort_share: 0.4}

@@ -273,7 +273,11 @@ def check_client(command: Sequence[str], role: Role, folder: Path, kafka: KafkaB
     topic = TopicSpec(partitions=_PARTITIONS, replication_factor=1)
     with Timeline(run.timeline, RunClock.start()) as timeline:
         cluster = make_cluster(
-            "process", ClusterSpec(brokers=1, kafka=kafka), run.nodes, tag, to_timeline(timeline)
+            "process",
+            ClusterSpec(brokers=1, combined=True, kafka=kafka),
+            run.nodes,
+            tag,
+            to_timeline(timeline),
         )
         try:
             cluster.start()
