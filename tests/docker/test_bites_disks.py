@@ -30,11 +30,14 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
         backend="docker",
         installed=installed(),
         needs=frozenset({Need.DISKS} if MOUNTS is None else set[Need]()),
-        topics={"t": {"config": {"min.insync.replicas": 1, "segment.bytes": 1 << 20}}},
+        topics={
+            "t": {"replication_factor": 2, "config": {"min.insync.replicas": 1, "segment.bytes": 1 << 20}}
+        },
         rate=2000.0,
         config=SETTINGS,
         disk="256MB",
         log_dirs=2,
+        brokers=2,
     ) as made:
         yield made
 
@@ -43,8 +46,9 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
     "fault",
     [
         pytest.param("full_disk: {target: leader(t/0)}", marks=needs_mounts),
-        "power_loss: {target: leader(t/0)}",
-        "empty_disk: {target: follower(t/0)}",
+        # These run on processes with every push; full_disk has the mounts of containers.
+        pytest.param("power_loss: {target: leader(t/0)}", marks=pytest.mark.nightly),
+        pytest.param("empty_disk: {target: follower(t/0)}", marks=pytest.mark.nightly),
         pytest.param("fail_log_dir: {target: leader(t/0)}", marks=[needs_mounts, pytest.mark.nightly]),
         pytest.param("slow_disk: {target: leader(t/0)}", marks=[needs_mounts, pytest.mark.nightly]),
         pytest.param("flip_bits: {target: follower(t/0)}", marks=pytest.mark.nightly),

@@ -42,6 +42,7 @@ OF_THE_NIGHT = (
     "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms, jitter: 20ms}",
     "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
     "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
+    "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
 )
 """Faults that run in containers at night only; on processes they run with every push. The other faults run in
 containers with every push: at least one for each mechanism (packet rules, proxies, lost packets)."""
@@ -50,12 +51,12 @@ containers with every push: at least one for each mechanism (packet rules, proxi
 @pytest.mark.parametrize(
     "fault",
     [
-        *(
-            pytest.param(fault, marks=pytest.mark.nightly) if fault in OF_THE_NIGHT else fault
-            for fault in LINK_FAULTS
-        ),
-        "delay: {link: clients -> leader(t/0), latency: 100ms}",
-        *PACKET_FAULTS,
+        pytest.param(fault, marks=pytest.mark.nightly) if fault in OF_THE_NIGHT else fault
+        for fault in (
+            *LINK_FAULTS,
+            "delay: {link: clients -> leader(t/0), latency: 100ms}",
+            *PACKET_FAULTS,
+        )
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
