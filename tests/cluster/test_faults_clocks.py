@@ -22,7 +22,9 @@ def bench(
     folder = tmp_path_factory.mktemp("bench")
     topics: dict[str, object] = {"t": {"replication_factor": 1}}
     needs = frozenset({Need.CLOCKS})
-    with Bench(folder, installed=installs("4.4.0"), needs=needs, topics=topics, brokers=1) as made:
+    with Bench(
+        folder, installed=installs("4.4.0"), needs=needs, topics=topics, brokers=1, combined=True
+    ) as made:
         yield made
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 ACKPROOF = Path(sys.executable).with_name("ackproof")
 BROKEN = """\
 name: broken-links
-cluster: {{brokers: 2, controllers: 1}}
+cluster: {{brokers: 2, combined: true}}
 topics: {{t: {{replication_factor: 2}}}}
 workload: {{producers: {{rate: 500/s}}, duration: 60s}}
 faults:

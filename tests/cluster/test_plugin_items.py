@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 
 CALM = """\
 name: calm
-cluster: {brokers: 1, controllers: 1}
+cluster: {brokers: 1, combined: true}
 topics: {events: {replication_factor: 1}}
 workload: {producers: {rate: 1000/s}, duration: 1s}
 """
