@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "pytest.md"
 METHOD = re.compile(r"    def send\(.*?\n(?=\n)", re.DOTALL)
 EXPERIMENT = """\
 name: calm
-cluster: {brokers: 1, controllers: 1}
+cluster: {brokers: 1, combined: true}
 topics: {events: {replication_factor: 1}}
 workload: {producers: {rate: 500/s}, duration: 500ms}
 matrix:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).parents[2]
 KEEPS = """\
 name: keeps
-cluster: {brokers: 1, controllers: 1}
+cluster: {brokers: 1, combined: true}
 topics: {events: {replication_factor: 1}}
 workload: {producers: {rate: 500/s}, duration: 500ms}
 expect:

@@ -130,8 +130,13 @@ def _offsets(rows: Sequence[Row], group: str) -> tuple[tuple[str, int, int], ...
 def test_every_replica_has_what_the_coordinators_answer(
     clusters: Clusters, version: str, tmp_path: Path
 ) -> None:
-    cluster = clusters.start(kafka=version)
-    cluster.create_topics({"in": TopicSpec(partitions=2), "out": TopicSpec(partitions=1)})
+    cluster = clusters.start(kafka=version, brokers=2)
+    cluster.create_topics(
+        {
+            "in": TopicSpec(partitions=2, replication_factor=2),
+            "out": TopicSpec(partitions=1, replication_factor=2),
+        }
+    )
     assert [produce(cluster, "in", 500, partition=number) for number in (0, 1)] == [500, 500]
     groups = _work(cluster)
     answers = {group: ask_coordinator(cluster, group) for group in groups}

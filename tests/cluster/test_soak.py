@@ -42,7 +42,7 @@ name: soaked
 cluster: {brokers: 2, controllers: 1}
 topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 1}}}
 workload:
-  producers: {count: 2, acks: all, idempotence: true, rate: 400/s}
+  producers: {count: 2, acks: all, idempotence: true, rate: 100/s}
   consumers: {live: 1}
   duration: 5s
 faults:
