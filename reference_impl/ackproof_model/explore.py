@@ -115,14 +115,13 @@ class Explored:
     `seconds`: time of the search, with that of the saved search that it continued.
 
     `exhausted`: every state was visited, so the missing classes are impossible; False: the search ended at a limit, or
-    when all wanted classes were found. `depth`: steps from the first state to the last ones visited."""
+    when all wanted classes were found."""
 
     found: tuple[FoundClass, ...]
     missing: tuple[str, ...]
     exhausted: bool
     states: int
     seconds: float
-    depth: int
 
 
 def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
@@ -252,7 +251,6 @@ def explore(
         search.exhausted,
         progress.states,
         progress.seconds,
-        progress.depth,
     )
 
 

@@ -116,7 +116,7 @@ class FakeMesh:
 
     def traffic(self, link: Link) -> Traffic:
         flow = TcpFlow(("", 0), 1, self.came.get(link, 0))
-        return Traffic(0.0, {1: flow})
+        return Traffic({1: flow})
 
 
 @dataclass

@@ -188,11 +188,8 @@ class Draw:
     def role(self) -> str:
         return self.random.choice(list(self.roles))
 
-    def place(self) -> str:
-        """Draw a partition that producers write to, such as `orders/0`."""
-        return self.random.choice(places_of(self.experiment))
-
     def other_place(self) -> str:
+        """Draw a partition that producers write to, such as `orders/0`, from the generator `more`."""
         return self.more.choice(places_of(self.experiment))
 
     def link(self) -> str:
@@ -228,10 +225,6 @@ class Draw:
     def between(self, low: int, high: int) -> int:
         """Draw a whole number from `low` to `high` (both included), from the generator `more`."""
         return self.more.randint(low, high)
-
-    def seconds(self, within: DurationRange) -> str:
-        """Draw a duration in this range, in whole milliseconds. Return it as a file writes it, such as `1500ms`."""
-        return duration_text(self.pick_seconds(within))
 
     def pick_seconds(self, within: DurationRange) -> float:
         """Draw a duration in this range; return seconds, rounded to milliseconds."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
@@ -253,7 +252,7 @@ class ProxyMesh:
         # Read before and after: a connection closed in between is in one of them, with all its bytes.
         before, seen, after = own(), self._at_source(link, read_tcp_flows), own()
         seen = [flow for flow in seen if (flow.inode in before | after) != of_clients]
-        return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
+        return Traffic({flow.inode: flow for flow in seen if flow.remote in wanted})
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
         """Call `act` in the network namespace of the link's source, and return its result. Here all nodes share the

@@ -195,10 +195,8 @@ class TcpFlow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """TCP connections of a link at one moment (`flows`), by socket inode. `at`: time in seconds on a monotonic
-    clock."""
+    """TCP connections of a link at one moment (`flows`), by socket inode."""
 
-    at: float
     flows: Mapping[int, TcpFlow] = field(default_factory=dict)
 
     def received_since(self, earlier: Traffic) -> int:

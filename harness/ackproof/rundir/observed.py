@@ -20,7 +20,6 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from ackproof.rundir.document import Document, read_lines
-from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.storage import is_stored
 
@@ -203,12 +202,6 @@ class OffsetCommit(Document):
     done_ns: int = -1
     error: str = ""
     group: str = ""
-
-    @property
-    def outcome(self) -> Outcome:
-        """ACKED if the coordinator accepted the commit, else INDETERMINATE. A client library repeats requests, so a
-        commit that failed may have been accepted at an earlier attempt."""
-        return Outcome.ACKED if self.good else Outcome.INDETERMINATE
 
     @property
     def good(self) -> bool:

@@ -103,11 +103,6 @@ class WindowFile(Document):
     """True if its parts of the ledgers and its records were deleted or are about to be (`--keep`). It then had no
     findings, except of class `surfaced`."""
 
-    @property
-    def complete(self) -> bool:
-        """True if there are no `reasons`. Records in `left` do not matter: the next window covers them."""
-        return not self.reasons
-
 
 def window_dir(run: CaseDir, number: int) -> CaseDir:
     """Return the folder of a soak's window. It is laid out as a run directory, whose ledger has the records that the

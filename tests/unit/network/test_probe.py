@@ -64,7 +64,7 @@ def test_what_comes_back_is_counted(serve: Serve) -> None:
 
         def look() -> Traffic:
             found = [flow for flow in read_tcp_flows() if flow.remote == address and flow.inode in mine]
-            return Traffic(0.0, {flow.inode: flow for flow in found})
+            return Traffic({flow.inode: flow for flow in found})
 
         first = look()
         assert len(first.flows) == 1
