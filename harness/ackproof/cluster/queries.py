@@ -61,27 +61,24 @@ class PartitionEnds:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter or observer of the metadata quorum. `log_end`: -1 if the quorum's leader does not know it.
+    """A voter of the metadata quorum.
 
     `directory` and `endpoints` (name, host and port of each listener) are None and empty unless `quorum` was called
     with `directories`.
     """
 
     node: int
-    log_end: int
     directory: uuid.UUID | None = None
     endpoints: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The metadata quorum, as its leader with node id `leader` sees it. `high_watermark`: that of the metadata log."""
+    """The metadata quorum, as its leader with node id `leader` sees it."""
 
     leader: int
     epoch: int
-    high_watermark: int
     voters: tuple[Voter, ...]
-    observers: tuple[Voter, ...]
 
     def voter(self, node: int) -> Voter | None:
         """Return the voter with this node id; None if that node is no voter."""
@@ -315,25 +312,11 @@ def quorum(connection: Connection, timeout_s: float | None = None, *, directorie
         node.node_id: tuple((point.name, point.host, point.port) for point in node.listeners)
         for node in response.nodes or ()
     }
-
-    def members(states: Iterable[Any]) -> tuple[Voter, ...]:
-        return tuple(
-            Voter(
-                state.replica_id,
-                state.log_end_offset,
-                state.replica_directory_id,
-                endpoints.get(state.replica_id, ()),
-            )
-            for state in states
-        )
-
-    return Quorum(
-        leader=row.leader_id,
-        epoch=row.leader_epoch,
-        high_watermark=row.high_watermark,
-        voters=members(row.current_voters),
-        observers=members(row.observers),
+    voters = tuple(
+        Voter(one.replica_id, one.replica_directory_id, endpoints.get(one.replica_id, ()))
+        for one in row.current_voters
     )
+    return Quorum(row.leader_id, row.leader_epoch, voters)
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:

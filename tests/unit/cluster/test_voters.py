@@ -11,7 +11,7 @@ from ackproof.cluster.queries import Voter
 from ackproof.network.wire import Question, Refused
 
 DIRECTORY = uuid.UUID(int=7)
-VOTER = Voter(103, -1, DIRECTORY, (("CONTROLLER", "node-103.test", 29093),))
+VOTER = Voter(103, DIRECTORY, (("CONTROLLER", "node-103.test", 29093),))
 OK = b"\0\0\0\0" + b"\0\0" + b"\0" + b"\0"
 TAKEN = b"\0\0\0\0" + (126).to_bytes(2, "big") + bytes([5]) + b"busy" + b"\0"
 

@@ -120,7 +120,7 @@ def voting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     ids = [101, 102, 103]
 
     def find_quorum(link: object, *, directories: bool) -> Quorum:
-        return Quorum(101, 1, 9, tuple(Voter(node, 9, uuid.UUID(int=node)) for node in ids), ())
+        return Quorum(101, 1, tuple(Voter(node, uuid.UUID(int=node)) for node in ids))
 
     monkeypatch.setattr(queries, "quorum", find_quorum)
     monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={KRAFT: 1}))
