@@ -174,9 +174,9 @@ def test_progress_is_told_in_quarters() -> None:
     said: list[str] = []
     tell = in_words(said.append)
     for done in range(101):
-        tell(Progress("download", "fetching", done, 100))
-    tell(Progress("verify", "comparing"))
-    tell(Progress("verify", "comparing"))
+        tell(Progress("fetching", done, 100))
+    tell(Progress("comparing"))
+    tell(Progress("comparing"))
     assert said == ["fetching", *(f"fetching, {share} %" for share in (25, 50, 75, 100)), "comparing"]
 
 

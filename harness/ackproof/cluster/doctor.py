@@ -102,7 +102,7 @@ def doctor(
     ]
     checks: list[Check] = []
     for name, advice, look in looks:
-        progress(Progress("check", f"looking at {name}", len(checks), len(looks)))
+        progress(Progress(f"looking at {name}", len(checks), len(looks)))
         checks.append(_check(name, advice, look))
     return checks
 

@@ -81,7 +81,7 @@ def find_build(path: Path, progress: ProgressSink = ignore) -> FoundBuild:
     if path.is_file() and path.name.endswith((".tgz", ".tar.gz")):
         stat = path.stat()
         target = cache_root() / f"kafka-tgz-{path.name[:60]}-{stat.st_size}-{stat.st_mtime_ns}"
-        progress(Progress("verify", f"unpacking {path.name}"))
+        progress(Progress(f"unpacking {path.name}"))
         build_once(target, lambda folder: unpack_jars(path, folder), progress)
         return _checked(path, target.glob("*.jar"))
     if not path.is_dir():

@@ -117,7 +117,7 @@ def _locked(target: Path, progress: ProgressSink) -> Iterator[None]:
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f".{target.name}.lock").open("a", encoding="utf-8") as file:
         if not _try_lock(file.fileno()):
-            progress(Progress("wait", f"another ackproof is making {target.name}"))
+            progress(Progress(f"another ackproof is making {target.name}"))
             wait_until(
                 lambda: _try_lock(file.fileno()),
                 what=f"the ackproof that is making {target} (is it stuck? `ackproof clean` ends dead ones)",

@@ -68,7 +68,7 @@ def meta_properties(cluster_id: str, node_id: int) -> str:
 def _format(
     jars: KafkaJars, java: Java, features: Mapping[str, int], folder: Path, progress: ProgressSink
 ) -> None:
-    progress(Progress("format", f"Kafka {jars.version}: formatting the metadata of a new cluster"))
+    progress(Progress(f"Kafka {jars.version}: formatting the metadata of a new cluster"))
     work = folder / "work"
     work.mkdir()
     (work / "server.properties").write_text(

@@ -114,7 +114,7 @@ def kafka_jars(version: str, progress: ProgressSink = ignore) -> KafkaJars:
             _write_own_lock(folder, version)
             return
         _download(version, folder / "jars", locked.jars, progress)
-        progress(Progress("verify", f"Kafka {version}: comparing SHA-256", 0, len(locked.jars)))
+        progress(Progress(f"Kafka {version}: comparing SHA-256", 0, len(locked.jars)))
         verify(locked, folder / "jars")
         for jar in (folder / "jars").iterdir():
             jar.rename(folder / jar.name)
@@ -180,7 +180,7 @@ def copy_build(found: FoundBuild, build: KafkaBuild, progress: ProgressSink = ig
     home = cache_root() / f"kafka-{found.full_version}-build-{compute_digest(digests)}"
 
     def copy(folder: Path) -> None:
-        progress(Progress("verify", f"{build.label}: copying {len(digests)} jars into the cache"))
+        progress(Progress(f"{build.label}: copying {len(digests)} jars into the cache"))
         (folder / "jars").mkdir()
         for jar in (*found.jars, *logger):
             # With its time: a class-data archive is valid for that.
@@ -224,7 +224,7 @@ def _patch_release(build: KafkaBuild, patch: Path, progress: ProgressSink) -> Ka
         return _add_rules(base, patch, files[RULES], home, progress)
 
     def write(folder: Path) -> None:
-        progress(Progress("verify", f"Kafka {version}: a jar of the {len(files)} files of {patch.name}"))
+        progress(Progress(f"Kafka {version}: a jar of the {len(files)} files of {patch.name}"))
         with zipfile.ZipFile(folder / _PATCH, "w") as jar:
             for name, data in files.items():
                 jar.writestr(zipfile.ZipInfo(name), data)
@@ -242,11 +242,7 @@ def _add_rules(base: KafkaJars, patch: Path, script: bytes, home: Path, progress
     """
 
     def write(folder: Path) -> None:
-        progress(
-            Progress(
-                "verify", f"Kafka {base.version}: checking the rules of {patch.name} against its classes"
-            )
-        )
+        progress(Progress(f"Kafka {base.version}: checking the rules of {patch.name} against its classes"))
         if problems := check_rules(script.decode("utf-8", "replace"), base.classpath):
             said = "; ".join(map(str, problems[:_PROBLEMS]))
             raise BadInput(f"{patch}: {len(problems)} of its rules do not fit Kafka {base.version}: {said}")
@@ -310,7 +306,7 @@ def _verify_jars(locked: Lock, directory: Path, progress: ProgressSink) -> Kafka
     stats = ((path, path.stat()) for path in sorted(directory.iterdir()))
     look = (locked.digest, tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats))
     if look not in _verified:
-        progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
+        progress(Progress(f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
         try:
             verify(locked, directory)
         except ProvisionFailed as error:

@@ -96,7 +96,7 @@ def class_data_archives(
         return next(filter(None, (why_unusable(path, jars, java) for path in archives.values())), "")
 
     if reason := unusable():
-        progress(Progress("archive", f"the class-data archive cannot be used ({reason}): making it again"))
+        progress(Progress(f"the class-data archive cannot be used ({reason}): making it again"))
         discard(folder, progress)
         if reason := unusable():
             raise ProvisionFailed(f"{java.path} ({java.version}) does not use the archive it made: {reason}")

@@ -122,7 +122,7 @@ def _run(
     `expected`: their file names, for `progress`. Raises as `fetch` does."""
     maven = find_maven()
     find_java()  # Maven needs one too, and would say so in more words
-    progress(Progress("download", f"{what}: asking Maven", 0, len(expected)))
+    progress(Progress(f"{what}: asking Maven", 0, len(expected)))
     told = 0
 
     def watch(output: str) -> None:
@@ -132,7 +132,7 @@ def _run(
         done = len({*_FETCHED.findall(text), *_COPIED.findall(text)}.intersection(expected))
         if done > told:
             told = done
-            progress(Progress("download", f"{what}: fetching its jars", done, len(expected)))
+            progress(Progress(f"{what}: fetching its jars", done, len(expected)))
 
     status, output = run_program(
         [str(maven), "-B", *arguments],

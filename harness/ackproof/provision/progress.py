@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from ackproof.base.errors import AckproofError
-
-Stage = Literal["wait", "download", "verify", "archive", "format", "check", "image"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a step of provisioning. `done` of `total` units (bytes, files, …) are finished; `total` 0: the
-    number is not known."""
+    """A step of provisioning. `done` of `total` units (bytes, files, …) are finished; `total` 0:
+    unknown."""
 
-    stage: Stage
     message: str
     done: int = 0
     total: int = 0

@@ -70,9 +70,7 @@ def _find_go() -> Path:
 
 def _build_toxiproxy(folder: Path, progress: ProgressSink) -> None:
     go = _find_go()
-    progress(
-        Progress("download", f"building {TOXIPROXY} {TOXIPROXY_VERSION} with Go, this once: some 10 to 45 s")
-    )
+    progress(Progress(f"building {TOXIPROXY} {TOXIPROXY_VERSION} with Go, this once: some 10 to 45 s"))
     status, output = run_program(
         [str(go), "install", f"{_MODULE}/cmd/server@v{TOXIPROXY_VERSION}"],
         folder,

@@ -111,7 +111,7 @@ def write_archives(installed: Installation, progress: ProgressSink, folder: Path
     node dies, `WaitTimeout` if it takes too long."""
 
     def tell(what: str, done: int) -> None:
-        progress(Progress("archive", f"Kafka {installed.jars.version}: {what}", done, 3))
+        progress(Progress(f"Kafka {installed.jars.version}: {what}", done, 3))
 
     tell("starting brokers for class-data archives", 0)
     # use the folder layout of a run, so that `ackproof clean` removes the data of a killed cluster

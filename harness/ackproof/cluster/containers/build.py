@@ -106,13 +106,11 @@ def _make_image(
         work = Path(folder).resolve()
         tag = RunTag(f"image-{os.getpid()}-{secrets.token_hex(4)}", work, work)
         try:
-            progress(Progress("image", f"Kafka {version}: an image without an archive", 1, _STEPS))
+            progress(Progress(f"Kafka {version}: an image without an archive", 1, _STEPS))
             _build(engine, _context(jars, work), plain, {"BASE": base})
-            progress(
-                Progress("image", f"Kafka {version}: starting brokers for its class-data archive", 2, _STEPS)
-            )
+            progress(Progress(f"Kafka {version}: starting brokers for its class-data archive", 2, _STEPS))
             java = _bake(engine, plain, CaseDir(work), tag)
-            progress(Progress("image", f"Kafka {version}: putting it together", 3, _STEPS))
+            progress(Progress(f"Kafka {version}: putting it together", 3, _STEPS))
             labels = {KAFKA_LABEL: version, RECIPE_LABEL: recipe, JAVA_LABEL: java}
             context = work / "baked"
             context.mkdir()
@@ -128,7 +126,7 @@ def _make_image(
         raise ProvisionFailed(f"{reference} was built, and is not there")
     if old is not None and old.identity != found.identity:
         _forget(engine, old.identity)
-    progress(Progress("image", f"{reference} is ready", _STEPS, _STEPS))
+    progress(Progress(f"{reference} is ready", _STEPS, _STEPS))
     return found
 
 
@@ -157,7 +155,7 @@ def _base(engine: Engine, progress: ProgressSink) -> str:
     tool = shutil.which("mmdebstrap")
     if tool is None:
         raise MissingTool("mmdebstrap", "an image is made of Debian's packages", INSTALL)
-    progress(Progress("image", f"Debian {_debian()} with a Java, from its packages", 0, _STEPS))
+    progress(Progress(f"Debian {_debian()} with a Java, from its packages", 0, _STEPS))
     with tempfile.TemporaryDirectory(prefix="ackproof-base-") as folder:
         archive = Path(folder) / "root.tar"
         command = [

@@ -80,7 +80,7 @@ def find_or_pull_image(
     with `remedy` at the end of its message; `EngineFailed` if the engine does not answer."""
     if (found := find_image(engine, reference)) is not None:
         return found
-    progress(Progress("image", f"fetching {reference}"))
+    progress(Progress(f"fetching {reference}"))
     try:
         with_engine_errors(engine.client.images.pull)(reference)
     except EngineFailed as error:
@@ -111,7 +111,7 @@ def copy_image_jars(reference: str, progress: ProgressSink = ignore) -> Path:
 
 @with_engine_errors
 def _copy_jars(engine: Engine, reference: str, folder: Path, progress: ProgressSink) -> None:
-    progress(Progress("image", f"copying the jars of {reference}"))
+    progress(Progress(f"copying the jars of {reference}"))
     tag = RunTag(f"image-{os.getpid()}", folder, folder)
     made = engine.client.containers.create(reference, command=["true"], labels=labels(tag, "jars"))
     try:
