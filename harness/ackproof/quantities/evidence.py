@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ackproof.quantities.metadata_log import MetadataLog
@@ -129,12 +130,11 @@ class Evidence:
         """Samples of each partition, in order of time. Samples of a topic that was deleted and created again count only
         since then. A planned partition without samples has an empty list. Raises OSError if the samples cannot be read,
         `BadInput` for a broken metadata log."""
-        found: dict[TopicPartition, list[Sample]] = defaultdict(list, {place: [] for place in self.planned})
-        for sample in self.samples:
-            mine = found[TopicPartition(sample.topic, sample.partition)]
-            if mine and sample.leader_epoch < mine[-1].leader_epoch and sample.topic in self.removed:
-                mine.clear()
-            mine.append(sample)
+        found: dict[TopicPartition, Sequence[Sample]] = defaultdict(tuple, dict.fromkeys(self.planned, ()))
+        for place, samples in self.every_sample_of.items():
+            pairs = enumerate(pairwise(samples), start=1) if place.topic in self.removed else ()
+            again = [number for number, (one, two) in pairs if two.leader_epoch < one.leader_epoch]
+            found[place] = samples[again[-1] :] if again else samples
         return found
 
     @cached_property
