@@ -13,7 +13,7 @@ from typing import Final
 
 from ackproof.base.advice import Advice
 from ackproof.base.errors import BadInput
-from ackproof.base.units import duration_text, parse_duration
+from ackproof.base.units import LONGEST, duration_text, parse_duration
 from ackproof.experiment.backends import BACKENDS, BackendRow
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import NOWHERE, ListNode, MapNode, Node, ScalarNode, path_text
@@ -21,7 +21,7 @@ from ackproof.experiment.spec import WorkloadSpec
 from ackproof.plan.axes import matrix_of
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.paths import override
-from ackproof.plan.reader import MAX_OF_SOAK
+from ackproof.plan.reader import MAX_FAULTS, MAX_OF_SOAK
 
 _DURATION: Final = ("workload", "duration")
 
@@ -44,11 +44,12 @@ class Soak:
 
 
 def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
-    """Return the experiment with its load repeated for the duration of the soak, rounded to whole windows.
+    """Return the experiment with its load and faults repeated, window after window, for the duration of the soak.
 
-    Each window is as long as the load of the file and repeats its faults. `file`: its name in messages. Raises
-    `BadInput` if something in the file cannot be repeated window by window, or if the duration is wrong or at most half
-    a window. Also raises it for more than `MAX_OF_SOAK` faults in all windows.
+    A window is as long as the file's load; the soak is rounded to whole windows, of at most 24 h in total. A file with
+    a wrong duration or too many faults is returned as it is. `file`: its name in messages. Raises `BadInput` if the
+    backend can run no soak, if a fault or the matrix cannot be repeated window by window, if the text of `soak` is no
+    duration or is at most half a window, or if all windows together have more than `MAX_OF_SOAK` faults.
     """
     backend = root.entries.get("backend")
     ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None
@@ -60,20 +61,17 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
                 f"--soak: the matrix of {file} varies {path_text(path)}, and a window of a soak has one load and the "
                 "same faults; choose one by --set without the matrix"
             )
-    workload = root.entries.get("workload")
-    given = workload.entries.get("duration") if isinstance(workload, MapNode) else None
-    window = WorkloadSpec().duration
-    if isinstance(given, ScalarNode):
-        with contextlib.suppress(ValueError):  # reported when the file is read
-            window = parse_duration(given.text)
+    workload, faults = root.entries.get("workload"), root.entries.get("faults")
+    window = _window_s(workload.entries.get("duration") if isinstance(workload, MapNode) else None)
+    entries = faults.items if isinstance(faults, ListNode) else []
+    if not window or len(entries) > MAX_FAULTS:
+        return root  # reported when the file is read
     length = duration_text(window)
-    windows = round(soak.seconds / window)
+    windows = min(round(soak.seconds / window), int(LONGEST / window))
     if windows < 1:
         raise BadInput(
             f"--soak {soak.text}: a window is as long as the load of {file}, {length}: give at least that"
         )
-    faults = root.entries.get("faults")
-    entries = faults.items if isinstance(faults, ListNode) else []
     if windows * len(entries) > MAX_OF_SOAK:
         longer = duration_text(window * -(-windows * len(entries) // MAX_OF_SOAK))
         raise BadInput(

@@ -8,6 +8,7 @@ import pytest
 
 from ackproof.cli.main import main_code
 from ackproof.experiment.case import Case
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.triggers import TimeTrigger
 from ackproof.plan import cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
@@ -64,6 +65,9 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
         (["--soak", "banana"], "a duration with its unit"),
         (["--soak", "5s"], "a window is as long as the load of"),
         (["--soak", "24h", "--set", "workload.duration=6s"], "make a window longer"),
+        (["--soak", "1m", "--set", "workload.duration=0s"], "expected more than 0s"),
+        (["--soak", "1m", "--set", "workload.duration=20xs"], "expected a duration with its unit"),
+        (["--soak", "1h", "--set", "workload.duration=48h"], "expected a duration of at most 24h"),
         (["--keep", "2"], "--keep needs --soak DURATION"),
     ],
 )
@@ -72,5 +76,26 @@ def test_what_the_command_refuses(
 ) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(FILE)
-    assert main_code(["run", str(file), *words]) == 254
+    assert main_code(["plan", str(file), *words]) == 254
     assert said in capsys.readouterr().err
+
+
+def test_a_wrong_duration_is_named_at_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE.replace("20s", "20xs"))
+    assert main_code(["plan", str(file)]) == 254
+    without = capsys.readouterr().err
+    assert "s.yaml:3:" in without
+    assert main_code(["plan", str(file), "--soak", "1m"]) == 254
+    assert capsys.readouterr().err == without
+
+
+def test_more_faults_than_a_file_may_have(tmp_path: Path) -> None:
+    faults = "faults:\n" + "  - {pause: leader(orders/0), at: 2s, for: 1s}\n" * 201
+    with pytest.raises(InvalidExperiment, match="201 faults are too many"):
+        soaked(tmp_path, FILE.partition("faults:")[0] + faults, soak="20s")
+
+
+def test_a_soak_is_no_longer_than_a_day(tmp_path: Path) -> None:
+    spec = soaked(tmp_path, FILE.replace("20s", "5h"), soak="24h").experiment
+    assert (spec.workload.duration, len(spec.faults)) == (20 * 3600.0, 8)
