@@ -139,7 +139,7 @@ def _warn_of_silence(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: 
     needed = [
         Promises.from_experiment(spec, topic).min_insync if to_all else 1 for topic in spec.topic_names()
     ]
-    if any(have is None or have >= need for have, need in zip(left, needed, strict=True)):
+    if any(have >= need for have, need in zip(left, needed, strict=True)):
         return
     replicas = f"{left[0]} of {spec.topics[spec.topic_names()[0]].replication_factor} replicas"
     told = f"from then on nothing can be acknowledged: {replicas} are left at most, and it takes {needed[0]}"
@@ -160,19 +160,28 @@ def _warn_of_lost_quorum(spec: ExperimentSpec, fault: FaultSpec, path: Path, fou
             )
 
 
-def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
+def _count_replicas_left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int:
     """Return the greatest number of replicas that a partition of the topic can still have while the nodes in the roles
-    `targets` are down. Return None if it is unknown."""
-    factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
-    left = []
-    for role in targets:
+    `targets` are down.
+
+    Exact for named brokers together, and for the roles `leader`, `follower` and `followers` of a topic's only
+    partition together. Otherwise a bound: a named or drawn broker, or the preferred leader, may also
+    hold another role of the partition.
+    """
+    factor, brokers = spec.topics[topic].replication_factor, set(spec.cluster.broker_ids)
+    named, drawn, kinds = set[int](), 0, set[RoleKind]()
+    for role in (role for target in targets for role in target.roles):
         nodes, hit = role.reach(spec.cluster.members)
-        gone = nodes & set(spec.cluster.broker_ids)
-        if hit and (hit == len(nodes) or gone == nodes):
-            left.append(min(factor, brokers - min(hit, len(gone))))
-        elif role.topic == topic and spec.topics[topic].partitions == 1:
-            left.append(1 if role.kind is RoleKind.FOLLOWERS else factor - 1)
-    return min(left, default=None)
+        if hit == len(nodes):
+            named |= nodes & brokers
+        elif nodes <= brokers:
+            drawn = max(drawn, hit)
+        if role.topic == topic and spec.topics[topic].partitions == 1:
+            kinds.add(role.kind)
+    followers = factor - 1 if RoleKind.FOLLOWERS in kinds else int(RoleKind.FOLLOWER in kinds)
+    leader = bool(kinds & {RoleKind.LEADER, RoleKind.ISR})
+    down = max(followers + leader, RoleKind.PREFERRED_LEADER in kinds)
+    return min(factor - down, len(brokers) - max(len(named), drawn), factor)
 
 
 def begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
