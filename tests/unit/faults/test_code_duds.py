@@ -152,7 +152,7 @@ def test_a_death_by_another_cause_is_no_halt() -> None:
 
 def test_of_several_nodes_one_may_refuse_the_agent() -> None:
     """If a node refuses the agent, healing removes the rule from the nodes that loaded it and asks no other node. Its
-    text names all nodes."""
+    text names only nodes that loaded it."""
     nodes = {1: Node(1), 2: Node(2)}
     agents = {number: Agent(node, "delay", Rule.NEVER_FIRES) for number, node in nodes.items()}
     agents[2].attach = refuse  # type: ignore[method-assign]
@@ -161,7 +161,7 @@ def test_of_several_nodes_one_may_refuse_the_agent() -> None:
     fault = make(AtCode, *nodes.values(), cluster=cluster, target=role, point="leader-appended", does="delay")
     with pytest.raises(FaultNotConfirmed, match="node 2 takes no agent"):
         fault.inject()
-    assert fault.heal() == "rule removed from node 1, 2"
+    assert fault.heal() == "rule removed from node 1"
     assert "node 1: no thread is held" in fault.confirm_healed()
 
 

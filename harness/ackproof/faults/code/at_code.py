@@ -332,7 +332,9 @@ class AtCodeInjection(ProcessInjection[AtCode]):
     def heal(self) -> str:
         self._unload(self.nodes)
         started = self._start_dead_nodes() if self.fault.does == "halt" else ""
-        return f"rule removed from {self._name_nodes()}" + (f"; {started}" if started else "")
+        loaded = ", ".join(map(str, sorted(self._loaded)))
+        removed = f"rule removed from node {loaded}" if loaded else "no rule was loaded"
+        return f"{removed}; {started}" if started else removed
 
     def _unload(self, nodes: Iterator[LocalNode] | tuple[LocalNode, ...]) -> None:
         """Remove the rule from these nodes and wake the threads that it holds, as soon as no other fault holds the
