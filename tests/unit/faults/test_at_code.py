@@ -105,6 +105,9 @@ def test_a_point_that_the_release_does_not_have_is_refused(
     assert fault_of(tmp_path, asked).title == "segment-rolled"
     with pytest.raises(InvalidExperiment, match=r"Kafka 4.3.1 has no point segment-rolled.*from 4.4 on"):
         fault_of(tmp_path, asked, kafka="4.3.1")
+    storm = "{count: 1, menu: {upgrade: {weight: 1, to: 4.4.0}}}"
+    asked += f"\n    at: 1s\n    for: 1s\n  - storm: {storm}\n    at: 1s\n  - pause: broker(2)"
+    assert fault_of(tmp_path, asked, kafka="4.3.1").title == "segment-rolled", "the storm may upgrade"
 
 
 def test_with_zookeeper_a_broker_decides_isr_changes(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from ackproof.faults.code.points import CLASS_NAME, POINTS, CodePlace, FreePoint
 from ackproof.faults.context import FaultContext
 from ackproof.faults.injection import Aim, injects
 from ackproof.faults.processes import ProcessInjection
+from ackproof.faults.rolling import Upgrade
 from ackproof.faults.storm import Storm
 from ackproof.provision.byteman import check_rules
 
@@ -143,8 +144,8 @@ class AtCode(NodeFault):
     def _check_free(self, point: FreePoint, spec: ExperimentSpec, say: Complaints) -> None:
         if self.partition is not None:
             say.report(("partition",), "goes with a named point only", "write a condition into when")
-        if not say.sound(("point",), cluster=True) or any(fault.kind == Storm.KIND for fault in spec.faults):
-            return  # what a storm upgrades to is known once it is drawn
+        if not say.sound(("point",), cluster=True) or _may_draw_upgrade(spec):
+            return
         if (found := point.missing_in(_builds_of(spec))) is not None:
             build, missing = found
             field = "class" if missing.method is None else "method"
@@ -159,7 +160,7 @@ class AtCode(NodeFault):
         versions = [build.version for build in _builds_of(spec)]
         places = [place for each in versions if (place := point.place(each, cluster.mode))]
         place = places[0] if places else None
-        if place is None and say.sound(("point",), cluster=True):
+        if place is None and say.sound(("point",), cluster=True) and not _may_draw_upgrade(spec):
             there = [other.name for other in POINTS.values() if other.place(version, cluster.mode)]
             fact, hint = (
                 f"Kafka {version} has no point {name} that is known here",
@@ -181,6 +182,11 @@ class AtCode(NodeFault):
 
 def _builds_of(spec: ExperimentSpec) -> tuple[KafkaBuild, ...]:
     return (spec.cluster.kafka, *(build for fault in spec.faults for build in fault.builds))
+
+
+def _may_draw_upgrade(spec: ExperimentSpec) -> bool:
+    """Return True if a storm may upgrade the cluster. The release is known once the storm is drawn."""
+    return any(isinstance(fault, Storm) and Upgrade.KIND in (fault.menu or ()) for fault in spec.faults)
 
 
 @dataclass(frozen=True)
