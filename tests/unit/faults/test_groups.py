@@ -60,6 +60,7 @@ class FakeMembers:
         self.inputs: dict[str, IO[bytes] | None] = {}
         self.groups: dict[str, str] = {}
         self.successors: dict[str, str] = {}
+        self.killed: set[str] = set()
         self.protocol: GroupProtocol = "classic"
         self.protocols: dict[str, str] = {}
         self.owned: dict[str, frozenset[TopicPartition]] = {}
@@ -100,13 +101,17 @@ class FakeMembers:
         self.children[client_id].kill()
 
     def replace(self, client_id: str) -> str:
-        self.successors[client_id] = self.start_member(self.groups[client_id])
+        if client_id not in self.successors:
+            self.successors[client_id] = self.start_member(self.groups[client_id])
         return self.successors[client_id]
 
     def successor(self, client_id: str) -> str | None:
         while client_id in self.successors:
             client_id = self.successors[client_id]
-        return client_id
+        return None if client_id in self.killed else client_id
+
+    def find(self, client_id: str) -> SimpleNamespace:
+        return SimpleNamespace(successor=self.successors.get(client_id))
 
     def use_protocol(self, _: str, protocol: GroupProtocol) -> None:
         self.protocol = "classic" if self.deaf else protocol
@@ -263,6 +268,15 @@ def test_members_leave_and_others_take_their_places(groups: FakeMembers) -> None
     assert "with no member" in leave.confirm()
     leave.heal()
     assert "ackproof-g3, ackproof-g4" in leave.confirm_healed()
+
+
+def test_a_replacement_that_another_fault_killed_is_not_named_as_started(groups: FakeMembers) -> None:
+    leave = make(LeaveGroup, groups, group="billing", count="all")
+    leave.inject()
+    dead = groups.replace("g0")
+    groups.children[dead].kill()
+    groups.killed.add(dead)
+    assert (dead, leave.heal()) == ("g3", "started g4")
 
 
 def test_a_member_that_stays_listed_has_not_left(groups: FakeMembers, hurried: None) -> None:

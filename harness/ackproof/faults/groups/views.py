@@ -139,7 +139,7 @@ class GroupInjection(Injection[GroupT]):
     def replace_stopped(self) -> str:
         """Start a member in place of each that this fault stopped and no other fault replaced. Return in words the ids
         of the members that this fault started."""
-        alone = (name for name in self.stopped if self.groups.successor(name) in (None, name))
+        alone = (name for name in self.stopped if self.groups.find(name).successor is None)
         self.started += [self.groups.replace(name) for name in alone]
         return f"started {', '.join(self.started) or 'none'}"
 
