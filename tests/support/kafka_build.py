@@ -26,12 +26,14 @@ def write_jar(path: Path, files: dict[str, str]) -> Path:
     return path
 
 
-def write_build(folder: Path, version: str = "4.9.0-SNAPSHOT", names: Sequence[str] = NAMES) -> Path:
+def write_build(
+    folder: Path, version: str = "4.9.0-SNAPSHOT", names: Sequence[str] = NAMES, commit: str = "abc123"
+) -> Path:
     """Write the jars `names` into a folder, and return it. `{}` in a name stands for the version. The jar of
-    kafka-clients states the version and the commit `abc123`."""
+    kafka-clients states the version and the commit."""
     for name in names:
         files = {f"{name}/A.class": "code"}
         if name.startswith("kafka-clients"):
-            files["kafka/kafka-version.properties"] = f"commitId=abc123\nversion={version}\n"
+            files["kafka/kafka-version.properties"] = f"commitId={commit}\nversion={version}\n"
         write_jar(folder / name.format(version), files)
     return folder

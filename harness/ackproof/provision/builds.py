@@ -32,6 +32,8 @@ _NOT_RUN: Final = re.compile(r"-(test|test-sources|test-fixtures|src|sources|sca
 source jars."""
 _UNFINISHED: Final = re.compile(r"(SNAPSHOT|rc|alpha|beta|M[0-9])", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+_COMMIT: Final = re.compile(r"[0-9a-f]+\Z")
+"""Commit in the jars. Kafka's build writes `unknown` or `null` if it finds none in `.git` (`determineCommitId`)."""
 _CLIENTS: Final = "kafka-clients"
 _ABOUT: Final = "kafka/kafka-version.properties"
 _LEAST: Final = (_CLIENTS, "scala-library", "slf4j-api")
@@ -134,13 +136,14 @@ def _checked(
         raise BadInput(f"{clients}: it does not say its version ({error})", "is the jar whole?") from error
     said = dict(line.split("=", 1) for line in lines if "=" in line)
     version = said.get("version", "").strip()
+    commit = said.get("commitId", "").strip()
     server = str(_JAR.match(servers[0].string)["version"])  # type: ignore[index]
     if _NUMBER.findall(version)[:1] != _NUMBER.findall(server)[:1]:
         raise BadInput(
             f"{path}: jars of two builds: {servers[0].string} and {clients.name}, which says {version}",
             "build all of it again: ./gradlew clean jar",
         )
-    return FoundBuild(jars, version, said.get("commitId", "").strip())
+    return FoundBuild(jars, version, commit if _COMMIT.match(commit) else "")
 
 
 def _require_single(path: Path, jars: Sequence[Path]) -> None:

@@ -68,6 +68,11 @@ def test_the_jars_below_a_path(machine: Machine, tmp_path: Path, place: Callable
     assert not (tmp_path / "evil.jar").exists() and not list(machine.cache.glob("**/evil.jar"))
 
 
+@pytest.mark.parametrize("commit", ["unknown", "null", ""])
+def test_a_build_without_a_commit(machine: Machine, tmp_path: Path, commit: str) -> None:
+    assert find_build(write_build(tmp_path / "flat", commit=commit)).commit == ""
+
+
 def _renamed(folder: Path, old: str, new: str) -> Path:
     (folder / old).rename(folder / new)
     return folder
