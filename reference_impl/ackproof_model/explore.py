@@ -135,16 +135,11 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
     except ValueError as error:
         raise BadInput(f"--rules: {error}") from error
     # The presets reach upwards without end, and nobody knows what a release of the future does.
-    number, _, mode = version.partition("-")
-    line, newest = numbers(number)[:2], numbers(RELEASES[-1])[:2]
+    line, newest = numbers(version.partition("-")[0])[:2], numbers(RELEASES[-1])[:2]
     if len(line) < 2:
         raise BadInput(f"--rules: '{version}' is not one release; write it as 4.1, 4.3.1 or 3.9-zk")
     if line > newest:
         raise BadInput(f"--rules: Kafka {version} is not known; the newest is {RELEASES[-1]}")
-    if mode and line >= (4, 0):
-        raise BadInput(
-            f"--rules: Kafka {number} has no ZooKeeper mode: 3.9 was the last with it; write 3.9-zk"
-        )
     for name in taken_away:
         _check_name("--without", "protection", name, PROTECTIONS)
     return without(rules, *taken_away)

@@ -66,7 +66,8 @@ class Rules:
 
     # The controller.
     alter_partition: bool = True
-    """The ISR is changed by a request to the controller (KIP-497); off: the leader writes the state node itself."""
+    """The ISR is changed by a request to the controller (KIP-497, 2.7); off: the leader writes the state
+    node itself."""
     partition_epoch_check: bool = True
     """An ISR change must name the newest partition epoch, else it is refused (compare and set on the version)."""
     broker_epoch_check: bool = True
@@ -220,7 +221,7 @@ def group_rules_of(version: str) -> GroupRules:
     """Return the rules of consumer groups of a Kafka release such as "4.3.1" or "3.9.2-zk". They are those of the
     newest known release line that is not above it; before 4.0 those of 3.9.
 
-    Raises ValueError if `version` is not a release, or is older than KIP-447 (2.5).
+    Raises ValueError if `version` is not a release, is `-zk` from 4.0 on, or is older than KIP-447 (2.5).
     """
     wanted, _ = _parsed(version)
     if wanted < (2, 5):
@@ -243,9 +244,9 @@ _KRAFT_37 = replace(_KRAFT_40, bump_every_transaction=False)
 _KRAFT_36 = replace(_KRAFT_37, strict_min_isr=False)
 _KRAFT_35 = replace(_KRAFT_36, bump_on_shrink=True, verify_transactions=False)
 _KRAFT_33 = replace(_KRAFT_35, broker_epoch_check=False)
-_ZK_28 = replace(_KRAFT_33, fencing=False, moves_from_all=False)
-_ZK_37 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True, verify_transactions=True)
-_ZK_21 = replace(_ZK_28, truncation=Truncation.WALK_BACK, alter_partition=False)
+_ZK_27 = replace(_KRAFT_33, fencing=False, moves_from_all=False)
+_ZK_37 = replace(_ZK_27, strict_min_isr=True, broker_epoch_check=True, verify_transactions=True)
+_ZK_21 = replace(_ZK_27, truncation=Truncation.WALK_BACK, alter_partition=False)
 _ZK_20 = replace(_ZK_21, fetch_fencing=False, expand_from_epoch_start=False)
 _ZK_011 = replace(_ZK_20, truncation=Truncation.EPOCH)
 _ZK_010 = replace(_ZK_011, truncation=Truncation.HIGH_WATERMARK, unclean_election=True, idempotence=False)
@@ -257,7 +258,7 @@ VERSIONS: Mapping[str, Rules] = {
     "0.11": _ZK_011,
     "2.0": _ZK_20,
     "2.1": _ZK_21,
-    "2.8-zk": _ZK_28,
+    "2.7": _ZK_27,
     "3.7-zk": _ZK_37,
     "3.3": _KRAFT_33,
     "3.5": _KRAFT_35,
@@ -277,7 +278,8 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
     it.
 
     `elr` overrides the release's default of `elr` and `unclean_shutdown_detection`; None keeps it. Raises ValueError if
-    `version` is not a release, or is older than each release in `VERSIONS` with its mode (KRaft or ZooKeeper)."""
+    `version` is not a release, is older than each release in `VERSIONS` with its mode (KRaft or ZooKeeper), or ends in
+    -zk from 4.0 on."""
     wanted, zookeeper = _parsed(version)
     known = [name for name in VERSIONS if _parsed(name)[0] <= wanted and _parsed(name)[1] is zookeeper]
     if not known:
@@ -290,7 +292,7 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
 
 def _parsed(version: str) -> tuple[tuple[int, ...], bool]:
     """Parse a version such as `4.1` or `3.9-zk`: return its numbers, and True if it runs with ZooKeeper (`-zk`, or
-    below 2.8). Raises ValueError for text of another form."""
+    below 2.8). Raises ValueError for text of another form, and for ZooKeeper mode from 4.0 on."""
     number, _, mode = version.partition("-")
     try:
         parts = tuple(int(part) for part in number.split("."))
@@ -298,4 +300,6 @@ def _parsed(version: str) -> tuple[tuple[int, ...], bool]:
         raise ValueError(f"{version!r} is no version of Kafka") from None
     if mode not in {"", "zk"}:
         raise ValueError(f"{version!r} is no version of Kafka")
+    if mode and parts >= (4,):
+        raise ValueError(f"Kafka {number} has no ZooKeeper mode: 3.9 was the last with it; write 3.9-zk")
     return parts, mode == "zk" or parts < (2, 8)

@@ -20,10 +20,10 @@ from ackproof_reference.rules import PROTECTIONS, VERSIONS, Rules, Truncation, r
         ("1.1", "0.11"),
         ("2.0.1", "2.0"),
         ("2.6", "2.1"),
-        ("2.7", "2.1"),
-        ("2.7.2-zk", "2.1"),
-        ("2.8-zk", "2.8-zk"),
-        ("3.6.1-zk", "2.8-zk"),
+        ("2.7", "2.7"),
+        ("2.7.2-zk", "2.7"),
+        ("2.8-zk", "2.7"),
+        ("3.6.1-zk", "2.7"),
         ("3.9.2-zk", "3.7-zk"),
         ("3.4.0", "3.3"),
         ("3.5.1", "3.5"),
@@ -38,9 +38,9 @@ def test_a_release_follows_the_newest_preset_not_above_it(version: str, preset: 
     assert rules_of(version) == VERSIONS[preset]
 
 
-@pytest.mark.parametrize("wrong", ["0.7", "four", "4.1-raft", "", "2.8"])
+@pytest.mark.parametrize("wrong", ["0.7", "four", "4.1-raft", "", "2.8", "4.0-zk"])
 def test_what_is_no_version_is_refused(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"version|no rules"):
+    with pytest.raises(ValueError, match=r"version|no rules|no ZooKeeper mode"):
         rules_of(wrong)
 
 
@@ -81,13 +81,13 @@ HISTORY: list[tuple[str, str, dict[str, object]]] = [
     ("3.7", "3.6", {"strict_min_isr": False}),
     ("3.6", "3.5", {"bump_on_shrink": True, "verify_transactions": False}),
     ("3.5", "3.3", {"broker_epoch_check": False}),
-    ("3.3", "2.8-zk", {"fencing": False, "moves_from_all": False}),
+    ("3.3", "2.7", {"fencing": False, "moves_from_all": False}),
     (
-        "2.8-zk",
+        "2.7",
         "3.7-zk",
         {"strict_min_isr": True, "broker_epoch_check": True, "verify_transactions": True},
     ),
-    ("2.8-zk", "2.1", {"truncation": Truncation.WALK_BACK, "alter_partition": False}),
+    ("2.7", "2.1", {"truncation": Truncation.WALK_BACK, "alter_partition": False}),
     ("2.1", "2.0", {"fetch_fencing": False, "expand_from_epoch_start": False}),
     ("2.0", "0.11", {"truncation": Truncation.EPOCH}),
     (

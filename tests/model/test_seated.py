@@ -47,7 +47,7 @@ LARGER = {
     "a slow follower, a move": scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1),
     "a stop, a cut": scope("4.2", clean_stops=1, cuts=1),
     "what is sent counts as held": off(
-        scope("2.8-zk", records=2, cuts=1, preferred=1, reassignments=1), "replicated by the next fetch"
+        scope("2.7", records=2, cuts=1, preferred=1, reassignments=1), "replicated by the next fetch"
     ),
     "a stale leader of another epoch": replace(
         off(scope("4.0", acks=1, hand_overs=2, cuts=1), "fetch fencing"), assigned=(2, 1)
@@ -155,7 +155,7 @@ def nowhere(*cells: object) -> int:
 
 LAGS = scope("4.1", records=2, acks=1, shrinks=1, hand_overs=1)
 MOVED = scope("3.7-zk", acks=1, clean_stops=1, hand_overs=1)
-TWICE = scope("2.8-zk", acks=1, kills=2, retries=1)
+TWICE = scope("2.7", acks=1, kills=2, retries=1)
 TOLD_APART = replace(scope("4.0", acks=1, kills=1, hand_overs=1), reductions=ALL._replace(fusing=False))
 """A scope without the reduction `fusing`: with it, an answer that truncates is taken at once."""
 UNMATCHED = off(scope("4.2", acks=1, clean_stops=1, hand_overs=1), "matched responses")
@@ -172,10 +172,10 @@ DUDS: dict[tuple[ModuleType, str], tuple[Callable[..., object], Scope]] = {
         nowhere,
         replace(LARGER["a stop, a cut"], rules=replace(VERSIONS["4.2"], unclean_election=True)),
     ),
-    (seated, "_may_cut"): (never, scope("2.8-zk", brokers=3, acks=1, hand_overs=1, reassignments=1)),
+    (seated, "_may_cut"): (never, scope("2.7", brokers=3, acks=1, hand_overs=1, reassignments=1)),
     (seated, "is_reassigned"): (
         never,
-        off(scope("2.8-zk", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR"),
+        off(scope("2.7", brokers=3, acks=1, shrinks=1, reassignments=1), "maximal ISR"),
     ),
     (seated, "_takes_nothing"): (always, UNMATCHED),
     (ending, "_all_is_sent"): (always, MOVED),

@@ -26,7 +26,7 @@ from ackproof_reference.explore.world import Retelling, world
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import PROTECTIONS, VERSIONS, without
 
-RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.8-zk", "2.1", "2.0", "0.11", "0.10")
+RELEASES = ("4.1", "4.0", "3.5", "3.3", "3.7-zk", "2.7", "2.1", "2.0", "0.11", "0.10")
 ASKED = frozenset({LOST, VANISHED})
 """Classes that predictions search for; a search for these alone ends sooner (`ending.py`)."""
 
