@@ -143,9 +143,7 @@ class RemovedRecords:
         below = self.removal.compacted_below
         timely = (self._sent <= self.removal.compacted_until_ns) & (self._offset < below)
         found = self._known.find(copies["producer"], copies.ints("seq"))
-        unknown = (
-            self.removal.compacted_until_ns == EVER
-        )  # copies without a produced row have no send time, and need none here
+        unknown = self.removal.compacted_until_ns == EVER
         there = np.where(found >= 0, timely[found], unknown) & (copies.ints("offset") < below)
         return SupersededRecords(
             keys, self._produced.take(np.flatnonzero(timely)), copies.take(np.flatnonzero(there))

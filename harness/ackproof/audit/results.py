@@ -56,6 +56,7 @@ def build_audit_file(counted: Tally, reasons: tuple[str, ...], digests: Mapping[
     `publish` fill in. A class without findings has the count 0. Classes of liveness and of groups are left out if
     `counted` lacks them.
 
+    A class without findings has the count 0. Classes of liveness and of groups are left out if `counted` lacks them.
     `reasons`: why the audit is incomplete; empty if it is complete. `digests`: SHA-256 of each counted part, by path.
     """
     totals = counted.totals
