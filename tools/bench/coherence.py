@@ -43,12 +43,12 @@ workload:
 
 
 def prepared(folder: Path, records: int) -> CaseDir:
-    """Run a small experiment below `folder`, which must not have an earlier run. Replace its ledger by one with
-    `records` produced rows, and its logs by logs that have all of them. Return the run directory."""
+    """Run a small experiment below `folder`. Replace its ledger by one with `records` produced rows, and its logs by
+    logs that have all of them. Return the run directory."""
     file = folder / "coherence.yaml"
     file.write_text(EXPERIMENT, encoding="utf-8")
     subprocess.run([ACKPROOF, "run", file, "--out", folder / "runs"], check=True, capture_output=True)
-    (batch,) = (path for path in (folder / "runs").glob("*/batch.json") if not path.parent.is_symlink())
+    batch = (folder / "runs" / "latest" / "batch.json").resolve()
     (case,) = json.loads(batch.read_text("utf-8"))["cases"]
     run = CaseDir(batch.parent / case["run"])
     shutil.rmtree(run.produced.parent)

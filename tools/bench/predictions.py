@@ -2,9 +2,9 @@
 
     python tools/bench/predictions.py [states, default 240,000] [a word of the case's file, default all of them]
 
-Prints a Markdown row per scope with the cases that search it, then the number of cases with unknown classes; a case
-counts once per scope that it searches. Each scope is searched in a process of its own with an empty cache. Seconds are
-CPU time, MiB is the growth of peak memory."""
+Prints a Markdown row per scope with the cases that search it, then the number of pairs of case and scope with unknown
+classes. Each scope is searched in a process of its own with an empty cache. Seconds are CPU time, MiB is the growth of
+peak memory."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def main() -> None:
             if any(answer.chance is Chance.UNKNOWN for answer in looked.found.classes.values()):
                 unknown += names.total()
     of = sum(names.total() for names in worlds.values())
-    print(f"\n{unknown} of {of} cases are unknown, in {len(worlds)} worlds; {seconds:.0f} s of processor.")
+    print(
+        f"\n{unknown} of {of} pairs of case and scope are unknown, in {len(worlds)} scopes; {seconds:.0f} s of CPU."
+    )
 
 
 if __name__ == "__main__":
