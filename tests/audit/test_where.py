@@ -118,6 +118,16 @@ assert spark.range(7).count() == 7, "it was left alone"
 print(json.dumps([results[0].code, results[0].reasons, spark.sparkContext.appName]))
 """
 
+OWN = """
+from pyspark.sql import SparkSession
+from ackproof.spark.session import sql_session
+own = SparkSession.builder.remote(given["remote"]).getOrCreate()
+with sql_session(SparkTarget(remote=given["remote"]), print) as session:
+    assert session.range(3).count() == 3
+print(json.dumps([own.range(7).count()]))
+own.stop()
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -219,6 +229,12 @@ def test_spark_connect_counts_what_was_planted(tmp_path, folder) -> None:
         ]
         said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert (said.returncode, json.loads(said.stdout or "0")) == (0, [{"n": lost}]), said.stderr
+
+
+@pytest.mark.nightly
+def test_a_session_of_spark_connect_that_was_there_goes_on(folder) -> None:
+    with connect(folder, "local[1]") as remote:
+        assert answer(started({"remote": remote}, OWN)) == [7]
 
 
 @pytest.mark.nightly

@@ -100,8 +100,10 @@ def _connect_session(where: SparkTarget) -> Iterator[SparkSession]:
     from ackproof.spark.workers import audit_failure
 
     try:
-        builder = SparkSession.builder.config(map=dict(where.conf))
-        session = (builder.remote(where.remote) if where.remote else builder).getOrCreate()
+        url = where.remote or os.environ.get("SPARK_REMOTE", "")
+        builder = SparkSession.builder.config(map=dict(where.conf)).remote(url)
+        # `create` opens a session of its own, so that stopping it stops no other; it cannot start a local server
+        session = builder.getOrCreate() if url.startswith("local") else builder.create()
     except (PySparkException, ImportError, OSError) as error:
         raise audit_failure(error, "no Spark Connect") from error
     try:
