@@ -100,6 +100,15 @@ def _no_ground(ground: BackendRow) -> Iterator[str]:
         )
 
 
+def _window_s(given: Node | None) -> float | None:
+    """Return the seconds of a window, given the duration of the file's load. None or 0 if this duration is wrong."""
+    if given is None:
+        return WorkloadSpec().duration
+    with contextlib.suppress(ValueError):
+        return parse_duration(given.text) if isinstance(given, ScalarNode) else None
+    return None
+
+
 def objections_to_soak(spec: ExperimentSpec) -> Iterator[str]:
     """Yield the reasons why the load of a soak cannot be audited window by window."""
     yield from _no_ground(spec.ground)

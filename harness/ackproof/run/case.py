@@ -64,8 +64,7 @@ from ackproof.rundir.registry import register
 from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 
-COUNTERS_LAG_S = 0.1
-"""Seconds to wait after the healing before counters, which lag by up to 50 ms, are compared."""
+COUNTERS_LAG_S = 0.1  # to wait after the healing until counters are compared, which lag by up to 50 ms
 SHOW_EVERY_S = 0.2
 
 
@@ -79,9 +78,9 @@ def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -
 class CaseRun:
     """A run of one case: `prepare`, then `go`, inside a `with` statement.
 
-    `prepare` may be called on another thread while the case before this one comes to its end. Both raise
-    `AckproofError` if the run cannot be completed. Leaving the `with` statement ends all that was started. The timeline
-    then ends with `end` if `go` was complete; an exception that leaves the statement becomes its event `error`.
+    `prepare` may be called on another thread while the case before it ends. Both raise `AckproofError` if the run
+    cannot be completed. Leaving the `with` statement ends all that was started. The timeline then ends with `end` if
+    `go` was complete; an exception that leaves the statement becomes its event `error`.
     """
 
     def __init__(self, case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
@@ -326,12 +325,12 @@ class CaseRun:
         self._save_case((*workload.clients, *order.clients))
         order = recover(cluster, self.spec, order, self.run, self.stop, self._stuck)
         found = final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
-        if self.sampler is not None:  # samples at rest only slow down the reading of the logs
-            self.sampler.stop()
         if self.soak is not None:
             self.soak.finish(found)
         if self.service is not None:
             self.service.finish(cluster, self.timeline, self.run_id)
+        if self.sampler is not None:  # samples at rest only slow down the reading of the logs
+            self.sampler.stop()
 
     def _look_at_logs(self, cluster: Cluster) -> None:
         """Write while the nodes run: committed offsets of the readers' groups, replicas' logs, the metadata log and,

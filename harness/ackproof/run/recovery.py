@@ -42,7 +42,8 @@ _PREPARES: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 @dataclass
 class _Trouble:
-    """What has not recovered. `best`: highest number of its progress, first reached at `since_s` (monotonic clock)."""
+    """A partition, client or quorum that has not recovered. `best`: highest number of its progress, first reached at
+    `since_s` (monotonic clock)."""
 
     found: Unrecovered
     since_s: float

@@ -91,7 +91,7 @@ class Excuse(StrEnum):
 
 
 class Holds(StrEnum):
-    """Whether a guarantee held against the experiment that tried to break it. EXCEPT: it broke only for reasons that
+    """Result of the experiment that tried to break a guarantee. YES: it held. EXCEPT: it broke only for reasons that
     the row lists (`Excuse`). NO: the library promises nothing for these settings, attacked or not."""
 
     YES = "yes"

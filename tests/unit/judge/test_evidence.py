@@ -60,7 +60,6 @@ def lacks(run: CaseDir, *said: str) -> VerdictFile:
 
 # acks before the first fault and after the last healing ------------------------------------------------------------
 
-
 BEFORE, AFTER = "before the first fault", "after the last fault"
 NAMES_PARTITION = {"experiment": TWO_PARTITIONS.replace("TARGET", "leader(orders/1)")}
 NAMES_NODE = {"experiment": TWO_PARTITIONS.replace("TARGET", "broker(1)")}
