@@ -40,7 +40,7 @@ help: ## show this list (at once)
 run: setup ## set everything up and run the main job, acks 0/1/all x min.insync.replicas 1/2 (2 minutes)
 	@$(BIN)/ackproof run experiments/acks-matrix.yaml
 
-test: setup-dev ## set everything up and pass the tests, real brokers included (12 to 22 minutes on two cores)
+test: setup-dev ## set everything up and pass the tests, real brokers included (14 minutes on two cores)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 ifeq ($(strip $(PYTEST_ARGS)),)
 	@$(BIN)/pytest -m alone $$(grep -rl pytest.mark.alone tests)
