@@ -19,7 +19,7 @@ from ackproof.audit.units import Limits
 from .agreement import WAYS, DrawnDirectory, agree, directories, write
 from .local import audited
 
-EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", settings.default.max_examples))
 """Number of ledgers audited in one way without Spark. Nightly tests audit three times as many in each way, and some
 with Spark."""
 

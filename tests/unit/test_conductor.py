@@ -43,7 +43,6 @@ WHOLE = [
         "phase read",
         "seen to recover",
         "final read",
-        "sampler stopped",
         "logs looked at",
         "metadata log read",
     ),

@@ -329,8 +329,6 @@ class CaseRun:
             self.soak.finish(found)
         if self.service is not None:
             self.service.finish(cluster, self.timeline, self.run_id)
-        if self.sampler is not None:  # samples at rest only slow down the reading of the logs
-            self.sampler.stop()
 
     def _look_at_logs(self, cluster: Cluster) -> None:
         """Write while the nodes run: committed offsets of the readers' groups, replicas' logs, the metadata log and,

@@ -130,9 +130,11 @@ class AtCode(NodeFault):
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Report to `say` a point that no release of the experiment has (the cluster's, and those of its upgrades), and
-        a target whose nodes never pass the point. Also report fields that do not go with the point or the action. A
-        class or method is looked up only in releases whose jars are in the cache, and not if the experiment has a
-        storm."""
+        a target whose nodes never pass the point. Also report fields that do not go with the point or the action.
+
+        A class or method is looked up only in releases whose jars are in the cache. No point is looked up if a storm
+        may upgrade the cluster.
+        """
         if isinstance(self.point, str):
             self._check_name(self.point, spec, say)
         else:
