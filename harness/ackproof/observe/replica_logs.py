@@ -102,9 +102,8 @@ def collect_replica_logs(
                         break
                     tables.append(_table(replica, batches, sound, content))
                 replicas.append(replica)
-            if (
-                tables
-            ):  # as one row group: one for each of thousands of logs takes longer than reading the logs
+            # As one row group: one for each of thousands of logs takes longer than reading the logs.
+            if tables:
                 writer.write_table(pa.concat_tables(tables))
     result = ReplicasFile(
         log_dirs={node: tuple(paths) for node, paths in seen.items()},

@@ -181,10 +181,9 @@ def _above_all_logs(
     The sampler asks for the log ends first. Each record that was sent meanwhile counts twice: a retry may append it
     again, and a marker may follow it.
     """
-    sampled = {
-        id(sample.log_ends): sample.log_ends for sample in samples
-    }.values()  # equal ones are often shared
-    end = max([log_end, *(most for log_ends in sampled for most in log_ends.values())])
+    # Many samples share one mapping of log ends: look into each once.
+    sampled = {id(sample.log_ends): sample.log_ends for sample in samples}
+    end = max([log_end, *(most for log_ends in sampled.values() for most in log_ends.values())])
     for sample in samples:
         mark = sample.high_watermark
         if mark > end and mark > end + 2 * _sent_meanwhile(facts, sample.t_ns):
